@@ -37,8 +37,8 @@ sweep-worlds: $(READY)  ## Garbage collection on 10 000 random clouds; about a q
 chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer
 	@$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),200)
 
-crash: $(READY)  ## SIGKILL of the controller at every executed line, and 300 pairs; POINT=launch:123 plays one again
-	@$(BIN)/python -m tests.crash $(if $(POINT),--point $(POINT))
+crash: $(READY)  ## SIGKILL of the controller at every executed line, and 300 pairs; POINT=launch:123 plays one again; CLOUD=aws or google plays a sample with that provider (KILLS, PAIRS, SEED)
+	@$(BIN)/python -m tests.crash $(if $(POINT),--point $(POINT)) $(if $(CLOUD),--cloud $(CLOUD) --kills $(or $(KILLS),40) --pairs $(or $(PAIRS),20)) $(if $(SEED),--seed $(SEED))
 
 replicas: $(READY)  ## Three controllers and 40 jobs: 12 kill -9, and Postgres restarted every 5 to 40 s; PACE=2 takes twice as long
 	@$(BIN)/python -m tests.replicas --jobs $(or $(JOBS),40) --kills $(or $(KILLS),12) --pace $(or $(PACE),1)
@@ -46,8 +46,8 @@ replicas: $(READY)  ## Three controllers and 40 jobs: 12 kill -9, and Postgres r
 crash-mutants: $(READY)  ## Injected bugs that only a kill at the right line reveals
 	@$(BIN)/python -m tests.crash.mutants
 
-money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; about half an hour
-	@MONEY_RUNS=5000 $(BIN)/python -m pytest tests/money
+money: $(READY)  ## 5 000 runs of everything that may happen to a job's money; about half an hour; CLOUD=aws or google plays RUNS (500) with that provider
+	@MONEY_CLOUD=$(or $(CLOUD),fake) MONEY_RUNS=$(or $(RUNS),$(if $(CLOUD),500,5000)) $(BIN)/python -m pytest tests/money
 
 money-mutants: $(READY)  ## Injected bugs, each of which `make money` must find
 	@$(BIN)/python -m tests.money.mutants

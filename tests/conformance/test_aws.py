@@ -50,8 +50,8 @@ from tests.conformance.clouds import (
     state,
 )
 from tests.docs.test_docs import DOCS, blocks
-from tests.fakecloud.aws_catalogue import EPOCH
 from tests.fakecloud.aws_region import (
+    EPOCH,
     GROUP,
     IMAGE,
     IMAGE_PARAMETER,

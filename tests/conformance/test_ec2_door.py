@@ -11,8 +11,14 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, HTTPClientError
 
-from tests.fakecloud.aws_catalogue import EPOCH
-from tests.fakecloud.aws_region import GROUP, IMAGE, IMAGE_PARAMETER, AwsRegion, HardwareFacts
+from tests.fakecloud.aws_region import (
+    EPOCH,
+    GROUP,
+    IMAGE,
+    IMAGE_PARAMETER,
+    AwsRegion,
+    HardwareFacts,
+)
 from tests.fakecloud.bill import Tariff
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud

@@ -23,6 +23,7 @@ from service.db.vms import Vm
 from tests.builders import steps
 from tests.crash.scenario import Scenario
 from tests.fakecloud.cloud import FakeCloud, Truth
+from tests.fakecloud.emulator import CloudHabits
 from tests.fakecloud.machine import State
 from tests.fakecloud.refusal import Refusal
 
@@ -33,8 +34,8 @@ RENEWS = 10.0
 class Agents:
     """All agents of one job."""
 
-    def __init__(self, cloud: FakeCloud, scenario: Scenario, job: str) -> None:
-        self.cloud, self.scenario, self.job = cloud, scenario, job
+    def __init__(self, cloud: FakeCloud, scenario: Scenario, job: str, habits: CloudHabits) -> None:
+        self.cloud, self.scenario, self.job, self.habits = cloud, scenario, job, habits
         self.since: datetime | None = None
         self.whole: tuple[str, ...] = ()
         self.has_interrupted = False
@@ -65,10 +66,11 @@ class Agents:
     ) -> None:
         """Let every agent that runs say what it has to say now."""
         rows = {vm.launch_key: vm for vm in machines if vm.is_alive}
+        known = {self.habits.token(key): vm for key, vm in rows.items()}
         running = [
-            (truth, rows[truth.description.token])
+            (truth, known[truth.description.token])
             for truth in self.cloud.machines()
-            if truth.description.state is State.RUNNING and truth.description.token in rows
+            if truth.description.state is State.RUNNING and truth.description.token in known
         ]
         told = directives.newest(connection, self.job)
         directive = None if told is None else told[0]
@@ -184,4 +186,4 @@ class Agents:
             report = replace(self._where(found[1], directive), finished="target")
             store_report(connection, validate_rows(report, {}), now)
             vms.record_exit(connection, leader, 0, "", now)
-            self.cloud.interrupt(found[0].description.id)
+            self.cloud.power_off(found[0].description.id)

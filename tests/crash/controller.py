@@ -12,15 +12,17 @@ import os
 import signal
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from sqlalchemy import Engine, event
 
 from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
+from service.clouds.provider import Provider
 from service.db import clock, controllers
 from service.garbage_collection.collector import CollectorLoop, GarbageCollector
 from service.reconciler.fleet import Fleet
@@ -29,6 +31,7 @@ from service.reconciler.tick import Reconciler
 from tests.builders import CONTACT
 from tests.crash.crashline import Count, Executioner, Lines
 from tests.crash.way import Ask, Way
+from tests.fakecloud.emulator import Emulator, Tap
 from tests.fakecloud.provider import FakeCloudProvider
 
 ACCOUNT, SECRET = "account", b"our secret"
@@ -60,23 +63,81 @@ class Nap:
         pass
 
 
-def control(engine: Engine, ask: Ask, now: datetime, lag: float, boot: float) -> None:
-    """Be a controller until the world says that it is over."""
-    clock.DATABASE_CLOCKS[engine] = clock.DatabaseClock(
-        lambda: 0.0
-    )  # the database's, and nothing passes between
-    provider = FakeCloudProvider(
-        "http://cloud", ACCOUNT, zone="ab", lag=lag, boot=boot, transport=Way(ask)
-    )
+class Wait:
+    """Time that passes while a provider waits for its cloud; none passes otherwise."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask, self._passed = ask, 0.0
+
+    def wait(self, seconds: float) -> None:
+        self._ask("/wait", to_json(seconds))
+        self._passed += seconds
+
+    def now(self) -> float:
+        return self._passed
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a controller has to know to begin.
+
+    Attributes:
+        lag: Seconds for which lists may lag, where the fake cloud is called as it is.
+        boot: Seconds until a machine is there, or never will be, in the same case.
+        emulator: Plays the cloud; None for the fake cloud as it is.
+    """
+
+    now: datetime
+    lag: float
+    boot: float
+    emulator: Emulator | None = None
+
+
+def control(
+    engine: Engine,
+    ask: Ask,
+    beginning: Beginning,
+    note: Callable[[], object] = lambda: None,
+) -> None:
+    """Be a controller until the world says that it is over.
+
+    Args:
+        engine: The database, in virtual time.
+        ask: Asks the world.
+        beginning: What it knows.
+        note: Called before each request that may begin or end a machine of an emulated cloud.
+    """
+    wait = Wait(ask)
+    # The database's, between whose readings only waits take time.
+    clock.DATABASE_CLOCKS[engine] = clock.DatabaseClock(wait.now)
+    provider = open_provider(beginning, ask, wait, note)
     with engine.begin() as connection:
         resource_labels = ResourceLabels(controllers.installation_id(connection), SECRET)
-    fleet = Fleet(engine, Clouds([provider]), CONTACT, resource_labels, stopwatch=lambda: 0.0)
-    loop = ReconcilerLoop(Reconciler(fleet, now), seconds=lambda: 0.0)
+    contact = replace(CONTACT, agent="a" * 64)
+    fleet = Fleet(engine, Clouds([provider]), contact, resource_labels, stopwatch=wait.now)
+    loop = ReconcilerLoop(Reconciler(fleet, beginning.now), seconds=lambda: 0.0)
     rounds = CollectorLoop(GarbageCollector(engine, provider, resource_labels))
     loop.periodic.wake_event = Nap(loop, rounds, ask)  # type: ignore[assignment]
     loop.periodic.run()
     loop.close()
-    provider.close()
+
+
+def open_provider(
+    beginning: Beginning, ask: Ask, wait: Wait, note: Callable[[], object]
+) -> Provider:
+    """Return a provider as a controller that starts opens it."""
+    emulator = beginning.emulator
+    if emulator is None:
+        lag, boot = beginning.lag, beginning.boot
+        return FakeCloudProvider(
+            "http://cloud", ACCOUNT, zone="ab", lag=lag, boot=boot, transport=Way(ask)
+        )
+    emulator.tap = Tap(
+        before=lambda is_change: note() if is_change else None,
+        wait=wait.wait,
+        stopwatch=wait.now,
+    )
+    return emulator.open()
 
 
 class Complaint(logging.Handler):
@@ -94,7 +155,7 @@ def become(
     pipe: Pipe[Any, Any],
     engine: Engine,
     watcher: Count | Executioner | None,
-    arguments: tuple[datetime, float, float],
+    beginning: Beginning,
 ) -> None:
     """Turn this fork into a controller; never returns."""
     ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
@@ -103,9 +164,13 @@ def become(
     log.handlers, log.propagate = [Complaint(lambda text: pipe.send(("/log", text)))], False
     log.setLevel(logging.ERROR)
 
-    def ask(path: str, body: bytes) -> Any:
-        if watcher is not None and path != "/cloud/list":
+    def note() -> None:
+        if watcher is not None:
             watcher.note()
+
+    def ask(path: str, body: bytes) -> Any:
+        if path != "/cloud/list":
+            note()
         pipe.send((path, body))
         return pipe.recv()
 
@@ -113,7 +178,7 @@ def become(
         if watcher is not None:
             event.listen(engine, "commit", lambda _: watcher.note())
             watcher.start()
-        control(engine, ask, *arguments)
+        control(engine, ask, beginning, note)
         if isinstance(watcher, Count):
             pipe.send(("/counted", Lines(watcher.lines, watcher.effects)))
     except BaseException:  # noqa: BLE001 - each kind of it is told

@@ -17,6 +17,7 @@ from tests.crash.crashline import Count, Executioner, Kill, Lines
 from tests.crash.oracle import LONGEST, Facts, facts_of, objections
 from tests.crash.scenario import Scenario
 from tests.crash.world import World
+from tests.fakecloud.emulator import Emulator
 
 MOST = 400.0  # seconds of its own that any plain story takes
 
@@ -57,10 +58,13 @@ class Theatre:
     Args:
         engine: For the world.
         controllers: The same database, for the controllers; each fork makes connections of its own.
+        emulator: Plays the cloud; None for the fake cloud as it is.
     """
 
-    def __init__(self, engine: Engine, controllers: Engine) -> None:
-        self.engine, self.controllers = engine, controllers
+    def __init__(
+        self, engine: Engine, controllers: Engine, emulator: Emulator | None = None
+    ) -> None:
+        self.engine, self.controllers, self.emulator = engine, controllers, emulator
         self.judged: set[tuple[str, str]] = set()
         self._plain: dict[str, Plain] = {}
 
@@ -73,9 +77,11 @@ class Theatre:
 
     def _warm_up(self, scenario: Scenario) -> None:
         """Play a story in this process, so that forks find everything compiled."""
-        world = World(self.engine, scenario, MOST)
-        control(self.controllers, world.answer, *world.arguments)
+        world = World(self.engine, scenario, MOST, self.emulator)
+        control(self.controllers, world.answer, world.beginning)
         self.controllers.dispose()
+        if self.emulator is not None:
+            self.emulator.disconnect()
         gc.collect()
         gc.freeze()  # a collection would copy all of the interpreter in every fork
 
@@ -85,7 +91,7 @@ class Theatre:
         Raises:
             AssertionError: Even so it does not end as it should.
         """
-        world = World(self.engine, scenario, MOST)
+        world = World(self.engine, scenario, MOST, self.emulator)
         counted = self._control(world, Count())
         facts = facts_of(world)
         wrong = [*objections(world, facts)]
@@ -97,7 +103,7 @@ class Theatre:
 
     def play(self, scenario: Scenario, plain: Plain, kills: tuple[Kill, ...]) -> Outcome:
         """Play a story with kills, and judge it, unless the same was left behind once before."""
-        world = World(self.engine, scenario, plain.facts.end + LONGEST + 1)
+        world = self._world(scenario, plain)
         fired, left = 0, ""
         for kill in kills:
             ended = self._control(world, Executioner(kill))
@@ -116,11 +122,17 @@ class Theatre:
 
     def recover(self, scenario: Scenario, plain: Plain, kill: Kill) -> Lines:
         """Return the lines of the controller that comes after one that was killed."""
-        world = World(self.engine, scenario, plain.facts.end + LONGEST + 1)
+        world = self._world(scenario, plain)
         assert self._control(world, Executioner(kill)).is_killed, f"{kill} did not happen"
         counted = self._control(world, Count())
         assert counted.lines is not None, world.complaints
         return counted.lines
+
+    def _world(self, scenario: Scenario, plain: Plain) -> World:
+        """Return a world that waits for as long as a story with kills may take."""
+        world = World(self.engine, scenario, plain.facts.end + LONGEST + 1, self.emulator)
+        world.patience += world.proof
+        return world
 
     def _control(self, world: World, watcher: Count | Executioner | None) -> Ended:
         """Let a controller act until it is killed or the world is over."""
@@ -128,7 +140,7 @@ class Theatre:
         child = os.fork()
         if child == 0:
             ours.close()
-            become(theirs, self.controllers, watcher, world.arguments)
+            become(theirs, self.controllers, watcher, world.beginning)
         theirs.close()
         lines = serve(ours, world)
         ours.close()

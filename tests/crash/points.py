@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
+from random import Random
 
 from tests.crash.crashline import Kill, Line, Lines
 
@@ -24,6 +25,19 @@ def kills_of(run: Lines) -> list[Kill]:
     around = {at + step for at in run.effects for step in (0, 1)}
     chosen = {*first.values(), *last.values(), *around, 1, len(run.lines)}
     return [run.kill(at) for at in sorted(chosen) if 1 <= at <= len(run.lines)]
+
+
+def sample_of(kills: list[Kill], run: Lines, most: int, seed: int) -> list[Kill]:
+    """Return so many of the kills, half of them right after different effects.
+
+    What happens around an effect is where a controller may leave something half done.
+    """
+    random, after = Random(seed), {effect + 1 for effect in run.effects}
+    borders = [kill for kill in kills if kill.at in after]
+    others = [kill for kill in kills if kill.at not in after]
+    chosen = random.sample(borders, min(most // 2, len(borders)))
+    chosen += random.sample(others, min(most - len(chosen), len(others)))
+    return sorted(chosen, key=lambda kill: kill.at)
 
 
 def borders_of(run: Lines, seen: set[object]) -> list[Kill]:

@@ -28,7 +28,7 @@ class Scenario:
         lag: Seconds for which lists may lag behind.
         step: Seconds a controller waits each time.
         faults: What goes wrong on the way to the cloud or in it, once, and for which machine.
-        capacity: Machines there are at once, by ``type@zone``; zones are asked in their order.
+        capacity: Machines there are at once, by the letter of the zone; zones are asked in order.
     """
 
     name: str
@@ -67,7 +67,7 @@ TROUBLES: tuple[tuple[Operation, Fault, int | None], ...] = (
 SCENARIOS = (
     Scenario("launch", "2..2", JobPhase.SUCCEEDED),
     Scenario("launch-in-vain", "2..2", JobPhase.SUCCEEDED, faults=TROUBLES),
-    Scenario("sold-out", "2..2", JobPhase.SUCCEEDED, capacity={"small@a": 1}),
+    Scenario("sold-out", "2..2", JobPhase.SUCCEEDED, capacity={"a": 1}),
     Scenario("resize-up", "1..2", JobPhase.SUCCEEDED, document=CONTROL),
     Scenario("resize-down", "1..2", JobPhase.SUCCEEDED, sync={2: 9.0}, document=CONTROL),
     Scenario("terminate", "2..2", JobPhase.CANCELLED, wish="cancel"),
@@ -76,4 +76,12 @@ SCENARIOS = (
     Scenario("recover-server", "1..1", JobPhase.SUCCEEDED, interrupts=True, document=SERVERS),
     Scenario("sweep", "1..1", JobPhase.SUCCEEDED, orphans=(1, 5), step=4.0),
 )
-NAMED = {scenario.name: scenario for scenario in SCENARIOS}
+SPOT = {"machine": {"market": "spot"}}
+# Only where the price of a spot machine moves, and its minimum is billed.
+RENTED = (Scenario("spot", "2..2", JobPhase.SUCCEEDED, interrupts=True, document=SPOT),)
+NAMED = {scenario.name: scenario for scenario in (*SCENARIOS, *RENTED)}
+
+
+def names_for(cloud: str) -> list[str]:
+    """Return the stories that are played in a cloud."""
+    return [one.name for one in (SCENARIOS if cloud == "fake" else (*SCENARIOS, *RENTED))]

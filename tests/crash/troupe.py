@@ -6,32 +6,34 @@ import logging
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.pool import NullPool
 
 from service.db import partitions
-from tests.crash import virtual_time
+from tests.crash import crashline, virtual_time
 from tests.crash.crashline import Kill, Lines
 from tests.crash.play import Outcome, Plain, Theatre
 from tests.crash.points import borders_of
 from tests.crash.scenario import NAMED
+from tests.fakecloud.emulator import open_emulator
 
 # The same order of sets, and no threads, in every process.
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 THEATRES: list[Theatre] = []
+KEPT = ExitStack()  # until the process ends
 
 
 @contextmanager
-def troupe(template: str, processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Offer processes whose databases are copies of the one at a URL."""
+def troupe(template: str, processes: int, cloud: str = "fake") -> Iterator[ProcessPoolExecutor]:
+    """Offer processes whose databases are copies of the one at a URL, and which play a cloud."""
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)
     try:
         with ProcessPoolExecutor(
-            processes, get_context("spawn"), initializer=build, initargs=(template,)
+            processes, get_context("spawn"), initializer=build, initargs=(template, cloud)
         ) as pool:
             yield pool
     finally:
@@ -39,8 +41,9 @@ def troupe(template: str, processes: int) -> Iterator[ProcessPoolExecutor]:
         os.environ.update(before)
 
 
-def build(template: str) -> None:
+def build(template: str, cloud: str) -> None:
     """Build this process's theatre."""
+    crashline.watch(cloud)
     logging.getLogger("service").setLevel(logging.ERROR)
     url = make_url(template)
     name = f"crash{os.getpid()}"
@@ -55,7 +58,8 @@ def build(template: str) -> None:
     engine = virtual_time.connect(mine)
     with engine.begin() as connection:
         partitions.create_ahead(connection)
-    THEATRES.append(Theatre(engine, virtual_time.connect(mine)))
+    emulator = KEPT.enter_context(open_emulator(cloud))
+    THEATRES.append(Theatre(engine, virtual_time.connect(mine), emulator))
 
 
 def plain_of(scenario: str) -> Plain:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import URL, Connection, Engine, create_engine, text
 
 PATH = "-c search_path=virtual,pg_catalog,public -c synchronous_commit=off"
 NAMES = ("now", "clock_timestamp", "statement_timestamp", "transaction_timestamp")
@@ -18,6 +18,17 @@ STAMPED = (
 
 def install(engine: Engine) -> None:
     """Give a database a clock that only moves when it is set."""
+    install_clock(engine)
+    with engine.begin() as connection:
+        # A default remembers which function it meant, with any search path.
+        for table, column in connection.execute(text(STAMPED)).all():
+            connection.execute(
+                text(f"ALTER TABLE {table} ALTER {column} SET DEFAULT virtual.now()")
+            )
+
+
+def install_clock(engine: Engine) -> None:
+    """Give a database a clock for the connections made here; defaults of columns know it not."""
     with engine.begin() as connection:
         connection.execute(text("CREATE SCHEMA virtual"))
         connection.execute(text("CREATE TABLE virtual.clock (at timestamptz NOT NULL)"))
@@ -29,14 +40,9 @@ def install(engine: Engine) -> None:
                     "VOLATILE AS 'SELECT at FROM virtual.clock'"
                 )
             )
-        # A default remembers which function it meant, with any search path.
-        for table, column in connection.execute(text(STAMPED)).all():
-            connection.execute(
-                text(f"ALTER TABLE {table} ALTER {column} SET DEFAULT virtual.now()")
-            )
 
 
-def connect(url: str) -> Engine:
+def connect(url: URL | str) -> Engine:
     """Connect to a database, in its virtual time; what it says is written need not be on disk."""
     return create_engine(url, connect_args={"options": PATH})
 

@@ -10,30 +10,36 @@ from typing import Any
 from uuid import uuid5
 
 from pydantic import validate_call
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Engine, text
 
 from scavenger.schemas import EventView
 from service.clouds.labels import ResourceLabels
+from service.clouds.provider import LaunchRequest
 from service.db import controllers, jobs, schema, sweeps, vms
 from service.db.jobs import StoredJob
 from service.db.vms import Vm
-from tests.builders import NOW
+from tests.builders import NOW, boot, offer
 from tests.crash.agents import Agents
-from tests.crash.controller import ACCOUNT, SECRET
+from tests.crash.controller import ACCOUNT, SECRET, Beginning
 from tests.crash.scenario import Scenario
 from tests.crash.virtual_time import set_clock
-from tests.fakecloud.bill import Bill, Tariff
+from tests.fakecloud.bill import Bill
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud, Truth
+from tests.fakecloud.emulator import MACHINE_TYPE, CloudHabits, Emulator, Tap
 from tests.fakecloud.http_server import Answer
 from tests.fakecloud.machine import Request, State
 from tests.fakecloud.provider import INSTALLATION, JOB, KEY
 from tests.fakecloud.refusal import ConnectionLost
 from tests.fakecloud.server import answer
-from tests.fakecloud.settings import Settings
+from tests.fakecloud.spot import SpotPrices
 
 JOB_ID, BOOT, ENDING = "job_1", 2.0, 2.0
+# Later than any plain story, time passes faster: lists are awaited that prove an absence.
+LATE, LATE_STEP = 200.0, 10.0
+MINIMUM, PRICE_PERIOD = 60.0, 20.0
+PLAIN = CloudHabits()
 SPARE = 8.0  # seconds a launch may take to arrive, as the provider promises
 CANCELS_AT, TRAINED = 2.0, 4.0
 TABLES = tuple(table.name for table in schema.metadata.sorted_tables)
@@ -48,6 +54,7 @@ class World:
     """Everything but the controller.
 
     Attributes:
+        emulator: Plays the cloud; None for the fake cloud as it is.
         patience: When the world ends, in seconds of its own; the story should have, long before.
         complaints: What controllers logged as an error.
     """
@@ -55,32 +62,39 @@ class World:
     engine: Engine
     scenario: Scenario
     patience: float
+    emulator: Emulator | None = None
     complaints: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.spec, self.clock = self.scenario.spec(), VirtualClock()
+        self.habits = PLAIN if self.emulator is None else self.emulator.habits
+        capacity = {
+            Request(MACHINE_TYPE, self.habits.zone(letter)).place: machines
+            for letter, machines in self.scenario.capacity.items()
+        }
         self.cloud = FakeCloud(
             self.clock,
-            Settings(
+            self.habits.settings(
+                self.spec.price_per_hour,
                 seed=1,
-                tariffs={"small": Tariff(float(self.spec.price_per_hour))},
+                minimum=0.0 if self.emulator is None else MINIMUM,
                 boot=BOOT,
                 ending=ENDING,
                 list_lag=self.scenario.lag,
                 lateness=0.0,
-                capacity=self.scenario.capacity,
+                capacity=capacity,
+                spot=SpotPrices(period=PRICE_PERIOD),
             ),
         )
+        if self.emulator is not None:
+            self.emulator.play(self.cloud)
         asked = (self.cloud.launch, self.cloud.list, self.cloud.terminate)
         self._doors = {f"/cloud/{do.__name__}": validate_call(do) for do in asked}
         for operation, fault, number in self.scenario.faults:
-            key = (
-                None
-                if number is None
-                else str(uuid5(vms.LAUNCH_KEY_NAMESPACE, f"{JOB_ID}/{number}"))
-            )
-            self.cloud.faults.next(operation, fault, key)
-        self.agents = Agents(self.cloud, self.scenario, JOB_ID)
+            launch_key = str(uuid5(vms.LAUNCH_KEY_NAMESPACE, f"{JOB_ID}/{number}"))
+            token = None if number is None else self.habits.token(launch_key)
+            self.cloud.faults.next(operation, fault, token)
+        self.agents = Agents(self.cloud, self.scenario, JOB_ID, self.habits)
         self.orphans: list[str] = []
         self.foreign: list[str] = []
         self._waves = list(self.scenario.orphans)
@@ -96,15 +110,35 @@ class World:
     @property
     def unseen(self) -> timedelta:
         """Most that a machine may be booked beyond its life."""
-        return UNSEEN + timedelta(seconds=self.scenario.lag)
+        promised = self.scenario.lag if self.emulator is None else self._promised_lag()
+        return UNSEEN + timedelta(seconds=promised)
 
     @property
-    def arguments(self) -> tuple[datetime, float, float]:
+    def proof(self) -> float:
+        """Seconds until lists prove that a machine never came, beyond those of the fake cloud."""
+        if self.emulator is None:
+            return 0.0
+        return self.emulator.open().traits.max_boot_seconds + self._promised_lag()
+
+    def _promised_lag(self) -> float:
+        assert self.emulator is not None
+        return self.emulator.open().traits.max_list_lag_seconds
+
+    @property
+    def beginning(self) -> Beginning:
         """What a controller has to know to begin."""
-        return self.now, self.scenario.lag, BOOT + SPARE
+        return Beginning(self.now, self.scenario.lag, BOOT + SPARE, self.emulator)
+
+    def key_of(self, truth: Truth) -> str:
+        """Return the launch key of a machine."""
+        return self.habits.launch_key(truth.description.token)
 
     def answer(self, path: str, body: bytes) -> Answer | None:
         """Answer a controller; None breaks the connection."""
+        if path == "/wait":
+            self.clock.advance(from_json(body))
+            self._set_clock()
+            return 200, "application/json", b""
         if path == "/nap":
             return 200, "application/json", to_json(self._pass_time())
         try:
@@ -114,7 +148,8 @@ class World:
 
     def _pass_time(self) -> Mapping[str, Any]:
         """Let happen what happens while a controller waits."""
-        self.clock.advance(self.scenario.step)
+        is_late = self.clock.now() > LATE
+        self.clock.advance(LATE_STEP if is_late else self.scenario.step)
         with self.engine.begin() as connection:
             set_clock(connection, self.now)
             job = jobs.find(connection, JOB_ID)
@@ -151,9 +186,30 @@ class World:
                 self.foreign.append(self._launch(f"foreign-{key}", {}))
 
     def _launch(self, key: str, labels: Mapping[str, str]) -> str:
+        """Launch a machine that no row announces; return the fake cloud's own id of it."""
+        if self.emulator is not None:
+            return self._launch_emulated(self.emulator, key, labels)
         ours = {INSTALLATION: ACCOUNT, JOB: "job_0", KEY: key}
-        request = Request(machine_type="small", zone="a", labels={**labels, **ours})
+        request = Request(machine_type=MACHINE_TYPE, zone="a", labels={**labels, **ours})
         return self.cloud.launch(key, request)[0].id
+
+    def _launch_emulated(self, emulator: Emulator, key: str, labels: Mapping[str, str]) -> str:
+        emulator.tap = Tap(wait=self.clock.advance, stopwatch=self.clock.now)
+        provider = emulator.open()
+        place = offer(
+            cloud=provider.name,
+            zone=self.habits.zone("a"),
+            machine_type=MACHINE_TYPE,
+            image=provider.traits.image,
+        )
+        forever = boot(job="job_0", worker=key, prepaid=1e6, agent="a" * 64)
+        provider.launch(LaunchRequest(launch_key=key, offer=place, boot=forever, labels=labels))
+        emulator.disconnect()  # controllers that are forked from here share no connection
+        return self.cloud.machines()[-1].description.id
+
+    def _set_clock(self) -> None:
+        with self.engine.begin() as connection:
+            set_clock(connection, self.now)
 
     def orphans_alive(self) -> list[str]:
         """Return the orphans that were not told to end."""
@@ -173,7 +229,8 @@ class World:
         """
         with self.engine.connect() as connection:
             rows = [repr(row) for row in connection.execute(text(EVERYTHING)).all()]
-        cloud = (self.cloud.machines(), self.bill(), self.cloud.faults.unfired())
+        api = None if self.emulator is None else self.emulator.memory()
+        cloud = (self.cloud.machines(), self.bill(), self.cloud.faults.unfired(), api)
         outside = repr((self.clock.now(), cloud, self.agents.memory(), self._waves))
         names: dict[str, str] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from tests.fakecloud.aws_region import VPC, AwsRegion
@@ -12,8 +12,6 @@ from tests.fakecloud.aws_wire import Parameters
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.machine import Request
 from tests.fakecloud.refusal import Refusal
-
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC)  # when the cloud's clock began
 
 
 class AwsCatalogue:
@@ -105,8 +103,8 @@ class AwsCatalogue:
     def _describe_prices(self, told: Parameters) -> Parameters:
         now, spot = self.cloud.clock.now(), self.cloud.settings.spot
         # A start in the future gives the price of now, as EC2 gives the last one before the start.
-        start = min(_moment(told.get("StartTime"), 0.0), now)
-        end = min(_moment(told.get("EndTime"), now), now)
+        start = min(self._moment(told.get("StartTime"), 0.0), now)
+        end = min(self._moment(told.get("EndTime"), now), now)
         zones = [told["AvailabilityZone"]] if "AvailabilityZone" in told else self.region.zones
         tariffs = self.cloud.settings.tariffs
         filters = {one["Name"]: one["Values"] for one in told.get("Filters", ())}
@@ -115,8 +113,8 @@ class AwsCatalogue:
                 "AvailabilityZone": zone,
                 "InstanceType": kind,
                 "ProductDescription": "Linux/UNIX",
-                "SpotPrice": f"{float(share) * tariffs[kind].price_per_hour:.6f}",
-                "Timestamp": EPOCH + timedelta(seconds=since),
+                "SpotPrice": f"{float(share) * tariffs[kind].price_per_hour:.12f}",
+                "Timestamp": self.region.epoch + timedelta(seconds=since),
             }
             for kind in told.get("InstanceTypes") or tariffs
             if kind in filters.get("instance-type", [kind])
@@ -125,6 +123,10 @@ class AwsCatalogue:
         ]
         return _paged("SpotPriceHistory", shown[::-1], told)
 
+    def _moment(self, at: datetime | None, otherwise: float) -> float:
+        """Return a time of the outside as seconds of the cloud's clock."""
+        return otherwise if at is None else max((at - self.region.epoch).total_seconds(), 0.0)
+
     def _list_products(self, told: Parameters) -> Parameters:
         """Return products as AWS does: each a text, with reserved terms and idle capacity too."""
         wanted = {one["Field"]: one["Value"] for one in told["Filters"]}
@@ -132,7 +134,7 @@ class AwsCatalogue:
         if wanted["instanceType"] not in known or wanted["regionCode"] != self.region.name:
             return {"FormatVersion": "aws_v1", "PriceList": []}
         facts, rate = self.region.facts(wanted["instanceType"]), known[wanted["instanceType"]]
-        hourly = {"unit": "Hrs", "pricePerUnit": {"USD": f"{rate.price_per_hour:.10f}"}}
+        hourly = {"unit": "Hrs", "pricePerUnit": {"USD": f"{rate.price_per_hour:.12f}"}}
         once = {"unit": "Quantity", "pricePerUnit": {"USD": "9000"}}
         product = {
             "product": {
@@ -170,8 +172,3 @@ def _paged(name: str, shown: Sequence[Parameters], told: Parameters) -> Paramete
     start, size = int(told.get("NextToken", 0)), told.get("MaxResults", 1000)
     after = str(start + size) if start + size < len(shown) else None
     return {name: shown[start : start + size], "NextToken": after}
-
-
-def _moment(at: datetime | None, otherwise: float) -> float:
-    """Return a time of the outside as seconds of the cloud's clock."""
-    return otherwise if at is None else max((at - EPOCH).total_seconds(), 0.0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT_DEVICE = "/dev/xvda"
 IMAGE_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 IMAGE, GROUP, VPC, PROFILE = "ami-0a1b2c3d4e5f60718", "sg-0001", "vpc-0001", "worker"
@@ -34,6 +36,7 @@ class AwsRegion:
         subnets: Zone by subnet.
         images: Name of the root device by image.
         hardware: By machine type; types without an entry are all alike.
+        epoch: What a calendar shows when the cloud's clock begins.
     """
 
     name: str = "eu-central-1"
@@ -46,6 +49,7 @@ class AwsRegion:
     groups: frozenset[str] = frozenset({GROUP})
     profiles: frozenset[str] = frozenset({PROFILE})
     hardware: Mapping[str, HardwareFacts] = field(default_factory=dict)
+    epoch: datetime = EPOCH
 
     @property
     def zones(self) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ class Line:
 
     Attributes:
         life: Seconds it existed, up to the moment of the bill.
+        stopped_dollars: Part of the dollars that its disk cost once its run had ended.
     """
 
     machine: str
@@ -66,6 +67,7 @@ class Line:
     labels: Mapping[str, str]
     life: float
     dollars: float
+    stopped_dollars: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ def _line(machine: Machine, tariff: Tariff, until: float, spot: SpotPrices) -> L
         labels=machine.request.labels,
         life=life,
         dollars=float(dollars),
+        stopped_dollars=float(tariff.disk_dollars(life - run)),
     )
 
 

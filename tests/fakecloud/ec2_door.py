@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from tests.fakecloud.aws_catalogue import EPOCH, AwsCatalogue
+from tests.fakecloud.aws_catalogue import AwsCatalogue
 from tests.fakecloud.aws_region import AwsRegion
 from tests.fakecloud.aws_wire import Asked, Parameters, decoded, read, refuse, write
 from tests.fakecloud.cloud import FakeCloud
@@ -233,7 +233,7 @@ class AwsDoor:
             "InstanceType": machine.machine_type,
             "State": _STOPPING if is_stopping else _state(machine.state),
             "Placement": {"AvailabilityZone": machine.zone, "Tenancy": "default"},
-            "LaunchTime": EPOCH + timedelta(seconds=truth.created_at),
+            "LaunchTime": self.region.epoch + timedelta(seconds=truth.created_at),
             "Tags": [{"Key": key, "Value": value} for key, value in machine.labels.items()],
             "InstanceLifecycle": "spot" if truth.request.market == "spot" else None,
             "PrivateIpAddress": None if is_gone else machine.address,

@@ -142,6 +142,10 @@ class GoogleDoor:
             ("POST", "/v1/projects/(?P<project>[^/:]+):testIamPermissions", "", self._permissions),
         )
 
+    def memory(self) -> object:
+        """Return the operations and request ids that it knows."""
+        return self._operations, self._requests
+
     def answer(self, asked: HttpRequest) -> Answer:
         """Return what one request gets; may raise ConnectionLost."""
         target = urlsplit(asked.target)

@@ -8,6 +8,8 @@ from datetime import timedelta
 
 from service import ledger
 from service.db.vms import Vm
+from tests.fakecloud.google_rules import FROM_WITHIN
+from tests.fakecloud.machine import State
 from tests.money.world import EXACTLY, FOREVER, World
 
 LATEST_END = timedelta(seconds=60)  # RELIABILITY, P1
@@ -19,6 +21,7 @@ def check(world: World) -> None:
     the_bill_is_covered(world, rows)
     machines_end_in_time(world, rows)
     machines_are_known_once(world, rows)
+    ends_leave_nothing(world)
 
 
 def the_bill_is_covered(world: World, rows: Sequence[Vm]) -> None:
@@ -50,12 +53,22 @@ def machines_end_in_time(world: World, rows: Sequence[Vm]) -> None:
             assert late <= LATEST_END, f"{vm.id} runs {late} longer than is prepaid"
 
 
+def ends_leave_nothing(world: World) -> None:
+    """No machine is stopped, and billed for its disk, that did not power itself off."""
+    for truth in world.machines():
+        is_stopped = truth.description.state is State.STOPPED
+        assert not is_stopped or truth.description.reason in FROM_WITHIN, "the cloud stopped one"
+
+
 def machines_are_known_once(world: World, rows: Sequence[Vm]) -> None:
     """Every machine is one that was intended, and none that there is is said to be gone."""
     known = {vm.launch_key: vm for vm in rows}
-    tokens = [truth.description.token for truth in world.cloud.machines()]
-    assert len(tokens) == len(set(tokens)), "two machines for one key"
-    assert set(tokens) <= set(known), "a machine that was not intended"
+    tokens = [truth.description.token for truth in world.machines()]
+    assert len(tokens) == len(set(tokens)), "two machines at once for one key"
+    ever = [world.key_of(truth) for truth in world.cloud.machines()]
+    is_once = len(ever) == len(set(ever))
+    assert is_once or world.cloud.settings.are_tokens_free_again, "two machines for one key"
+    assert set(ever) <= set(known), "a machine that was not intended"
     for truth in world.machines():
-        vm = known[truth.description.token]
+        vm = known[world.key_of(truth)]
         assert vm.is_alive, f"{vm.id} is said to be gone and is {truth.description.state}"

@@ -7,9 +7,13 @@ what the ledger says and what the job may cost.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
+from itertools import product
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,11 +26,13 @@ from hypothesis.stateful import (
 from sqlalchemy import Engine
 
 from scavenger.job.spec import JobSpec
+from scavenger.job.validation import validate_job
 from service import ledger
 from service.db.vms import Vm
 from service.reconciler.actions import Launch
-from tests.builders import spec
+from tests.builders import document
 from tests.fakecloud.cloud import Truth
+from tests.fakecloud.emulator import Emulator
 from tests.fakecloud.faults import (
     Duplicate,
     Fault,
@@ -40,7 +46,7 @@ from tests.fakecloud.faults import (
     Refused,
     Slow,
 )
-from tests.fakecloud.machine import State
+from tests.fakecloud.machine import Market, State
 from tests.money import promises
 from tests.money.stage import Stage, crash
 from tests.money.world import EXACTLY, FOREVER, Journey, Manners, World
@@ -50,6 +56,9 @@ LEAST_SPARE = 4.0
 PATIENCE = 5.0
 LAST_STEP = 60
 YEAR = 3.2e7
+MARKETS: tuple[Market, ...] = ("on_demand", "spot")
+# What the providers of real clouds promise, and a price that exceeds that of disk and address.
+LONGEST_BOOT, LEAST_PRICE = 300.0, Decimal("0.036")
 
 QUANTA = [{}, {"quantum": "1s"}, {"quantum": "1m"}, {"quantum": "1h"}]
 SECONDS_OF_MONEY = [20, 61, 76, 130, 700, 1340, 4000, 7200, 20_000, None]
@@ -86,20 +95,58 @@ launch_faults = faults | st.sampled_from(
 )
 
 
-@st.composite
-def submissions(draw: st.DrawFn) -> JobSpec:
-    """A job of one size that is known, or one that is searched."""
-    least, most = draw(st.sampled_from([(1, 1), (2, 2), (3, 3), (1, 2)]))
-    price = draw(st.sampled_from([Decimal("3.6"), Decimal("0.72"), Decimal("0.0000036")]))
-    seconds = draw(st.sampled_from(SECONDS_OF_MONEY))
-    cap = None if seconds is None else f"{price / 3600 * seconds * least:f} USD"
-    limits = {"workers": f"{least}..{most}", "batch": [96], "max_cost": cap}
-    return spec(
-        limits={name: limit for name, limit in limits.items() if limit is not None},
-        machine={"market": draw(st.sampled_from(["on_demand", "spot", "any"]))},
-        price={"per_hour": f"{price:f} USD/h", **draw(st.sampled_from(QUANTA))},
-        **draw(st.sampled_from(STRATEGIES)),
-    )
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job of one size that is known, or one that is searched.
+
+    Attributes:
+        workers: Least and most.
+        price: Dollars per hour of a machine.
+        seconds: For how long the cap pays for the least, besides their boot; None for no cap.
+    """
+
+    workers: tuple[int, int]
+    price: Decimal
+    seconds: int | None
+    market: str
+    quantum: Mapping[str, str]
+    strategy: Mapping[str, Any]
+
+    def spec(self) -> JobSpec:
+        """Return its document, for the fake cloud as it is."""
+        return validate_job(self._document(self.price, 0.0))
+
+    def rented_spec(self) -> JobSpec:
+        """Return its document for a real cloud: without a price where nothing is billed at once."""
+        told = self._document(max(self.price, LEAST_PRICE), LONGEST_BOOT)
+        if not self.quantum:
+            del told["price"]
+        return validate_job(told)
+
+    def _document(self, price: Decimal, boot: float) -> dict[str, Any]:
+        """Return a document whose cap pays for so many seconds more."""
+        least, most = self.workers
+        limits: dict[str, object] = {"workers": f"{least}..{most}", "batch": [96]}
+        if self.seconds is not None:
+            seconds = self.seconds + Decimal(boot)
+            limits["max_cost"] = f"{price / 3600 * seconds * least:f} USD"
+        return document(
+            limits=limits,
+            machine={"market": self.market},
+            price={"per_hour": f"{price:f} USD/h", **self.quantum},
+            **self.strategy,
+        )
+
+
+submissions = st.builds(
+    Submission,
+    workers=st.sampled_from([(1, 1), (2, 2), (3, 3), (1, 2)]),
+    price=st.sampled_from([Decimal("3.6"), Decimal("0.72"), Decimal("0.0000036")]),
+    seconds=st.sampled_from(SECONDS_OF_MONEY),
+    market=st.sampled_from(["on_demand", "spot", "any"]),
+    quantum=st.sampled_from(QUANTA),
+    strategy=st.sampled_from(STRATEGIES),
+)
 
 
 def has_machines(purse: Purse) -> bool:
@@ -114,19 +161,38 @@ def has_running(purse: Purse) -> bool:
 
 
 class Purse(RuleBasedStateMachine):
-    """Rules are named for what happens."""
+    """Rules are named for what happens.
 
-    def __init__(self, engine: Engine, stage: Stage, counts: Counter[str] | None = None) -> None:
+    Args:
+        emulator: Plays the cloud; None for the fake cloud as it is.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        stage: Stage,
+        counts: Counter[str] | None = None,
+        emulator: Emulator | None = None,
+    ) -> None:
         super().__init__()
-        self.engine, self.stage = engine, stage
+        self.engine, self.stage, self.emulator = engine, stage, emulator
         self.counts = Counter() if counts is None else counts
         self.world: World | None = None
         self.counts["runs"] += 1
 
-    @initialize(job=submissions(), how=manners, faults=st.lists(launch_faults, max_size=8))
-    def submit(self, job: JobSpec, how: Manners, faults: list[Fault]) -> None:
+    @initialize(job=submissions, how=manners, faults=st.lists(launch_faults, max_size=8))
+    def submit_any(self, job: Submission, how: Manners, faults: list[Fault]) -> None:
         """Submit a job whose first launches may go wrong."""
-        self.world = World(self.engine, self.stage, job, how)
+        if self.emulator is None:
+            self.submit(job.spec(), how, faults)
+            return
+        price = max(job.price, LEAST_PRICE)
+        how = replace(how, spare=LONGEST_BOOT - how.boot, price_per_hour=price)
+        self.submit(job.rented_spec(), how, faults)
+
+    def submit(self, job: JobSpec, how: Manners, faults: list[Fault]) -> None:
+        """Submit a job to a cloud that behaves so."""
+        self.world = World(self.engine, self.stage, job, how, self.emulator)
         for fault in faults:
             self.world.cloud.faults.next("launch", self._kept(fault))
 
@@ -153,6 +219,7 @@ class Purse(RuleBasedStateMachine):
         self.world.take(controller)
         with self.stage.interrupted(step, crash):
             self.world.tick(controller)
+        self.world.provider.restart()
 
     @rule(controller=controllers, step=st.integers(1, LAST_STEP), pause=st.sampled_from([0.5, 1.0]))
     def pause(self, controller: int, step: int, pause: float) -> None:
@@ -296,8 +363,8 @@ class Purse(RuleBasedStateMachine):
         alive = [vm for vm in self.world.rows() if vm.is_alive]
         if not alive:
             return
-        key, refused = alive[place % len(alive)].launch_key, Refused("UnauthorizedOperation")
-        self.world.cloud.faults.always("launch", refused, key)
+        token = self.world.habits.token(alive[place % len(alive)].launch_key)
+        self.world.cloud.faults.always("launch", Refused("UnauthorizedOperation"), token)
 
     @rule(times=st.integers(1, 4))
     def ignore_an_end(self, times: int) -> None:
@@ -305,10 +372,20 @@ class Purse(RuleBasedStateMachine):
 
     @rule(
         machines=st.sampled_from([0, 1, 2, 100]),
-        place=st.sampled_from(["small@a", "small@b", "small@a+spot", "small@b+spot"]),
+        zone=st.sampled_from("ab"),
+        market=st.sampled_from(MARKETS),
     )
-    def stock(self, machines: int, place: str) -> None:
-        self.world.cloud.stock(place, machines)
+    def stock(self, machines: int, zone: str, market: Market) -> None:
+        self.world.stock(zone, market, machines)
+
+    @rule(zone=st.sampled_from("ab"), is_meant=seldom)
+    def break_a_zone(self, zone: str, is_meant: bool) -> None:
+        if is_meant:
+            self.world.break_zone(zone)
+
+    @rule()
+    def repair_all_zones(self) -> None:
+        self.world.repair_zones()
 
     @rule()
     def look_up_prices(self) -> None:
@@ -318,7 +395,7 @@ class Purse(RuleBasedStateMachine):
     @rule(place=places, ticks=st.booleans())
     def omit(self, place: int, ticks: bool) -> None:
         machines = self.world.machines()
-        self.world.door.omitted = machines[place % len(machines)].description.token
+        self.world.provider.omitted = self.world.key_of(machines[place % len(machines)])
         if ticks:
             self.tick(0)
 
@@ -327,9 +404,9 @@ class Purse(RuleBasedStateMachine):
     def flap(self, place: int, pause: float) -> None:
         """A list leaves a machine out, the next shows it, and one after that does not again."""
         machines = self.world.machines()
-        token = machines[place % len(machines)].description.token
-        for omitted in (token, None, token):
-            self.world.door.omitted = omitted
+        launch_key = self.world.key_of(machines[place % len(machines)])
+        for omitted in (launch_key, None, launch_key):
+            self.world.provider.omitted = omitted
             self.tick(0)
             self.world.clock.advance(pause)
 
@@ -357,9 +434,12 @@ class Purse(RuleBasedStateMachine):
         world.clock.advance(world.manners.spare)  # requests that stray arrive or are refused
         world.cloud.machines()
         world.cloud.faults.calm()
-        for place in ("small@a", "small@b", "small@a+spot", "small@b+spot"):
-            world.cloud.stock(place, 100)
-        for _ in range(40):
+        world.repair_zones()
+        for zone, market in product("ab", MARKETS):
+            world.stock(zone, market, 100)
+        traits = world.provider.traits
+        longest = traits.max_boot_seconds + traits.max_list_lag_seconds
+        for _ in range(30 + round(longest / 10.0)):
             self.tick(0)
             if not any(vm.is_alive for vm in world.rows()):
                 break

@@ -7,9 +7,12 @@ from collections import Counter
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as seeded
 from hypothesis.stateful import run_state_machine_as_test
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, inspect
 
-from tests.builders import spec
+from service.db import prices
+from tests.builders import NOW, spec
+from tests.crash import virtual_time
+from tests.fakecloud.emulator import Emulator
 from tests.money import promises
 from tests.money.purse import Purse
 from tests.money.stage import Stage
@@ -33,8 +36,19 @@ def race(purse: Purse) -> None:
         purse.teardown()
 
 
-def play(engine: Engine, runs: int, *, counts: Counter[str], seed: int | None = None) -> None:
+def play(
+    engine: Engine,
+    runs: int,
+    *,
+    counts: Counter[str],
+    seed: int | None = None,
+    emulator: Emulator | None = None,
+) -> None:
     """Play so many runs, and count them and what went wrong in them.
+
+    Args:
+        engine: A migrated database.
+        emulator: Plays the cloud; None for the fake cloud as it is.
 
     Raises:
         AssertionError: Something that must stay true did not; its steps are printed.
@@ -42,9 +56,11 @@ def play(engine: Engine, runs: int, *, counts: Counter[str], seed: int | None = 
     # A crash of the database is another test; its disk would take most of the time here.
     hasty = create_engine(engine.url, connect_args={"options": "-c synchronous_commit=off"})
     stage = Stage(hasty)
+    if emulator is not None:
+        prepare_price_watch(engine, emulator)
 
     def begin() -> Purse:
-        return Purse(hasty, stage, counts)
+        return Purse(hasty, stage, counts, emulator)
 
     how = settings(
         max_examples=runs,
@@ -55,7 +71,16 @@ def play(engine: Engine, runs: int, *, counts: Counter[str], seed: int | None = 
         suppress_health_check=list(HealthCheck),
     )
     try:
-        race(begin())
+        if emulator is None:
+            race(begin())
         run_state_machine_as_test(begin if seed is None else seeded(seed)(begin), settings=how)
     finally:
         hasty.dispose()
+
+
+def prepare_price_watch(engine: Engine, emulator: Emulator) -> None:
+    """Give the database what the controller's watch of spot prices reads: a clock, and prices."""
+    if "virtual" not in inspect(engine).get_schema_names():
+        virtual_time.install_clock(engine)
+    with engine.begin() as connection:
+        prices.store_prices(connection, emulator.habits.prices, NOW)

@@ -20,6 +20,7 @@ from service.api.problems import ApiProblem as Refused
 from service.api.routes import agent
 from service.api.telemetry import store_report, validate_rows
 from service.auth.permissions import WorkerPrincipal
+from service.background import SpotPriceWatch
 from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.db import controllers, directives, jobs, schema, vms, workers
@@ -31,16 +32,15 @@ from service.reconciler.agenda import Agenda
 from service.reconciler.fleet import Fleet
 from service.reconciler.tick import Reconciler
 from tests.builders import CONTACT, NOW
-from tests.fakecloud.bill import Tariff
+from tests.crash import virtual_time
 from tests.fakecloud.cloud import FakeCloud, Truth
-from tests.fakecloud.machine import State
-from tests.fakecloud.provider import FakeCloudProvider
+from tests.fakecloud.emulator import MACHINE_TYPE, Emulator, PlainEmulator
+from tests.fakecloud.machine import Market, Request, State
 from tests.fakecloud.refusal import Refusal
-from tests.fakecloud.settings import Settings
 from tests.money.clock import PassingClock
-from tests.money.door import Door
 from tests.money.sightings import Sightings
 from tests.money.stage import Stage
+from tests.money.watched import WatchedProvider
 from worker_agent.errors import ControllerUnreachable
 from worker_agent.supervisor.lifetime import LeaseKeeper
 
@@ -54,10 +54,13 @@ class Manners:
 
     Attributes:
         boot: Seconds a machine takes to boot.
-        spare: Seconds by which a launch may reach the cloud late; the provider's
-            ``max_boot_seconds`` is both.
+        spare: Seconds by which a launch may reach the cloud late; both are at most the provider's
+            ``max_boot_seconds``.
         ending: Seconds a machine takes to power off.
-        lag: Seconds for which lists may lag.
+        lag: Seconds for which lists may lag, at most as the provider promises.
+        minimum: Seconds that are billed at least.
+        zones: Letters of the zones in which machines may be launched.
+        price_per_hour: Dollars of a machine with all beside it, where the job names no price.
     """
 
     boot: float
@@ -67,6 +70,7 @@ class Manners:
     seed: int
     minimum: float = 0.0
     zones: str = "a"
+    price_per_hour: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,42 +93,58 @@ class Journey:
 class World:
     """Everything that one run of the state machine acts on."""
 
-    def __init__(self, engine: Engine, stage: Stage, spec: JobSpec, manners: Manners) -> None:
-        self.engine, self.stage, self.spec, self.manners = engine, stage, spec, manners
+    def __init__(
+        self,
+        engine: Engine,
+        stage: Stage,
+        spec: JobSpec,
+        manners: Manners,
+        emulator: Emulator | None = None,
+    ) -> None:
+        self.engine, self.stage, self.manners = engine, stage, manners
         self.clock = PassingClock()
-        tariff = Tariff(float(spec.price_per_hour), spec.quantum, manners.minimum)
-        self.cloud = FakeCloud(
-            self.clock,
-            Settings(
-                seed=manners.seed,
-                tariffs={"small": tariff},
-                boot=manners.boot,
-                ending=manners.ending,
-                list_lag=manners.lag,
-                lateness=0.0,
-                has_zonal_tokens=True,
-            ),
-        )
-        self.sightings = Sightings(timedelta(seconds=manners.lag), self.clock.moment())
-        self.door = Door(self.cloud, stage.step, self.sightings, self.clock)
-        self.provider = FakeCloudProvider(
-            "http://cloud",
-            "ours",
+        emulator = emulator or PlainEmulator(
             zone=manners.zones,
             lag=manners.lag,
             minimum=manners.minimum,
             boot=manners.boot + manners.spare,
-            transport=self.door,
         )
+        self.emulator, self.habits = emulator, emulator.habits
+        self.cloud = FakeCloud(
+            self.clock,
+            self.habits.settings(
+                manners.price_per_hour if spec.price is None else spec.price_per_hour,
+                quantum=0.0 if spec.price is None else spec.quantum,
+                minimum=manners.minimum,
+                seed=manners.seed,
+                boot=manners.boot,
+                ending=manners.ending,
+                list_lag=manners.lag,
+                lateness=0.0,
+            ),
+        )
+        self.sightings = Sightings(timedelta(0), self.clock.moment())
+        self.provider = WatchedProvider(
+            emulator, self.cloud, stage.step, self.sightings, self.clock
+        )
+        traits = self.provider.traits
+        self.sightings.lag = timedelta(seconds=traits.max_list_lag_seconds)
+        assert manners.lag <= traits.max_list_lag_seconds
+        assert manners.boot + manners.spare <= traits.max_boot_seconds
         self.held: dict[int, controllers.JobLease] = {}
         self.holder: int | None = None
         self.agendas = (Agenda(self.clock.now), Agenda(self.clock.now))
         for agenda in self.agendas:
             agenda.keep([JOB])
+        self.clouds = Clouds([self.provider])
+        if spec.price is None:
+            spec = self.clouds.price(spec, self.habits.price_book(manners.price_per_hour))
+        self.spec = spec
+        self.calendar = virtual_time.connect(engine.url)
         fleet = Fleet(
             engine=engine,
-            clouds=Clouds([self.provider]),
-            contact=CONTACT,
+            clouds=self.clouds,
+            contact=replace(CONTACT, agent="a" * 64),
             resource_labels=ResourceLabels("ours", b"a secret"),
             stopwatch=self.clock.now,
         )
@@ -136,7 +156,7 @@ class World:
             self.take(controller)
 
     def close(self) -> None:
-        self.provider.close()
+        self.calendar.dispose()
         with self.engine.begin() as connection:
             connection.execute(delete(schema.jobs))
             connection.execute(delete(schema.shortages))
@@ -176,11 +196,11 @@ class World:
         if controller != self.holder:  # another took over meanwhile, or long ago
             return action
         try:  # it has heard no list, or asked for none
-            listing = inventory.listing("fake", now)
+            listing = inventory.listing(self.provider.name, now)
         except ProviderUnavailable:
-            agenda.note_listing("fake", None, is_hidden=True)
+            agenda.note_listing(self.provider.name, None, is_hidden=True)
         else:
-            agenda.note_listing("fake", listing, is_hidden=False)
+            agenda.note_listing(self.provider.name, listing, is_hidden=False)
             self.sightings.end()
         if is_due:
             agenda.rest(JOB, (now - NOW + rest).total_seconds())
@@ -202,20 +222,33 @@ class World:
 
     def look_up_prices(self) -> None:
         """Look up what spot machines cost, as the controller does every ten minutes."""
+        if not isinstance(self.emulator, PlainEmulator):
+            return self._watch_prices()
         for vm in self.rows():
             if vm.market == "spot" and vm.provider_id is not None:
                 since = vm.prices[-1].since if vm.prices else vm.paid_from
                 with self.engine.begin() as connection:
                     vms.record_prices(connection, vm.id, self.prices_of(vm, since))
+        return None
+
+    def _watch_prices(self) -> None:
+        """Look them up by the controller's own watch, which reads the database's clock."""
+        with self.calendar.begin() as connection:
+            virtual_time.set_clock(connection, self.clock.moment())
+        SpotPriceWatch(self.calendar, self.clouds).look()
 
     def prices_of(self, vm: Vm, since: datetime) -> list[SeenPrice]:
         """Return what the cloud tells of a machine's price from a moment until now."""
-        now, on_demand = self.clock.moment(), vm.price_per_hour
+        now, beside = self.clock.moment(), self.habits.beside
+        on_demand = vm.price_per_hour - beside
         start, end = ((moment - NOW).total_seconds() for moment in (since, now))
         place = f"{vm.machine_type}@{vm.zone}+spot"
         changes = self.cloud.settings.spot.changes(place, start, end)
         told = [
-            SeenPrice(NOW + timedelta(seconds=at), on_demand * share.numerator / share.denominator)
+            SeenPrice(
+                NOW + timedelta(seconds=at),
+                beside + on_demand * share.numerator / share.denominator,
+            )
             for at, share in changes
         ]
         return [*told, SeenPrice(now, told[-1].price_per_hour)]
@@ -236,18 +269,36 @@ class World:
             jobs.request_cancel(connection, JOB, self.clock.moment())
         self.announce()
 
+    def break_zone(self, zone: str) -> None:
+        """Let every call about a zone fail, by its letter; its machines run on."""
+        self.cloud.break_zone(self.habits.zone(zone))
+
+    def repair_zones(self) -> None:
+        """Let all zones answer again."""
+        for zone in "ab":
+            self.cloud.repair_zone(self.habits.zone(zone))
+
+    def stock(self, zone: str, market: Market, machines: int) -> None:
+        """Change how many machines a zone has, by its letter."""
+        place = Request(MACHINE_TYPE, self.habits.zone(zone), market=market).place
+        self.cloud.stock(place, machines)
+
     # What machines do.
 
     def machines(self) -> tuple[Truth, ...]:
         """Return the machines there truly are."""
         return tuple(truth for truth in self.cloud.machines() if truth.gone_at is None)
 
+    def key_of(self, truth: Truth) -> str:
+        """Return the launch key of a machine."""
+        return self.habits.launch_key(truth.description.token)
+
     def running(self) -> Iterator[tuple[Truth, Vm]]:
         """Return the machines that run, and their rows."""
         rows = {vm.launch_key: vm for vm in self.rows()}
         for truth in self.machines():
             if truth.description.state is State.RUNNING:
-                yield truth, rows[truth.description.token]
+                yield truth, rows[self.key_of(truth)]
 
     def renew(self, truth: Truth, vm: Vm, journey: Journey) -> None:
         """Let a machine's agent ask for more time, as it does every few seconds."""
@@ -299,7 +350,7 @@ class World:
         with self.engine.begin() as connection:
             if vms.job_of_existing_vm(connection, vm.id) is not None:
                 vms.record_exit(connection, vm.id, code, "", self.clock.moment())
-        self.cloud.interrupt(truth.description.id)
+        self.cloud.power_off(truth.description.id)
 
     def _carry(self, worker: str, journey: Journey) -> VmLease:
         """Bring a request to the controller and its answer back, if that arrives."""
@@ -335,17 +386,20 @@ class World:
     # What is true.
 
     def bill(self, until: float, rows: Sequence[Vm]) -> Decimal:
-        """Return what the cloud bills for the machines that are paid."""
+        """Return what the cloud bills for the machines that are paid, while they are not stopped.
+
+        A machine that powers itself off may only stop, as on Google: its disk costs until a
+        controller ends it.
+        """
         free = self._free(rows)
-        lines = self.cloud.bill(until).lines
-        return sum((Decimal(line.dollars) for line in lines if line.token not in free), Decimal(0))
+        paid = [line for line in self.cloud.bill(until).lines if line.token not in free]
+        return sum((Decimal(line.dollars - line.stopped_dollars) for line in paid), Decimal(0))
 
     def ends(self) -> dict[str, datetime]:
-        """Return when each machine is gone, by its key, if all went silent now."""
-        lives = {line.machine: line.life for line in self.cloud.bill(FOREVER).lines}
+        """Return when each machine runs no more, by its key, if all went silent now."""
         return {
-            truth.description.token: NOW
-            + timedelta(seconds=truth.created_at + lives[truth.description.id])
+            self.key_of(truth): NOW
+            + timedelta(seconds=self.cloud.find(truth.description.id).halted_at)
             for truth in self.cloud.machines()
         }
 
@@ -353,4 +407,4 @@ class World:
         """Return the keys of servers that run on machines the user has anyway."""
         if self.spec.strategy.priced:
             return set()
-        return {vm.launch_key for vm in rows if vm.role == "server"}
+        return {self.habits.token(vm.launch_key) for vm in rows if vm.role == "server"}
