@@ -79,7 +79,6 @@ def test_the_quickstart_runs_as_written(workplace: Path) -> None:
 
 
 def test_the_page_on_measurements_runs_as_written(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     page = DOCS / "measurements.md"
     for name, content in NAMED.findall(page.read_text()):
         (tmp_path / name).write_text(content)

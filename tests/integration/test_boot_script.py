@@ -7,10 +7,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from service.agent_package import AgentPackage
 from service.clouds.boot import render_boot_script
@@ -240,15 +246,27 @@ def test_a_supervisor_whose_script_was_killed_powers_the_computer_off(
 
 def certificate(directory: Path, name: str) -> tuple[Path, Path]:
     """Make a certificate of 127.0.0.1 that signs itself, and its key."""
-    made, key = directory / f"{name}.pem", directory / f"{name}.key"
-    kind = ["req", "-x509", "-nodes", "-days", "2", "-newkey", "rsa:2048"]
-    names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(key), "-out", str(made)]
-    try:
-        subprocess.run(["openssl", *kind, *names, *files], check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("this computer has no openssl")
-    return made, key
+    made, file = directory / f"{name}.pem", directory / f"{name}.key"
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    address = x509.IPAddress(IPv4Address("127.0.0.1"))
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    made.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    pkcs8, open_key = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    file.write_bytes(key.private_bytes(serialization.Encoding.PEM, pkcs8, open_key))
+    return made, file
 
 
 def test_a_machine_trusts_the_certificate_authority_it_was_launched_with(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,12 @@ from tests.fakecloud.clock import RealClock
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.machine import Machine, Reason, Request, State
 from tests.integration.test_boot_script import PACKAGE, controller
-from tests.machines.computer import Computer
-from tests.machines.lab import Lab, LoopbackLab, NamespaceLab, has_namespaces
+from tests.machines.computer import Computer, processes_of
+from tests.machines.lab import Lab, open_lab, open_loopback
 from tests.machines.metadata import Kind
 from tests.machines.rented import RentedComputers
 
-LABS = {"namespaces": NamespaceLab, "loopback": LoopbackLab}
+LABS = {"best": open_lab, "loopback": open_loopback}
 __all__ = ["controller"]
 SCRIPT = "script"
 # The first to come serves its address; the other fetches it.
@@ -40,10 +38,8 @@ print(host, urllib.request.urlopen(f"http://{peer}:7777/hello").read().decode())
 
 @pytest.fixture(params=LABS)
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    if request.param == "namespaces" and not has_namespaces():
-        pytest.skip("this computer allows no namespaces")
-    with ExitStack() as stack:
-        yield LABS[request.param](stack)
+    with LABS[request.param]() as lab:
+        yield lab
 
 
 def script(lab: Lab, controller: ControllerDouble, **changes: object) -> str:
@@ -68,42 +64,15 @@ def test_computers_reach_one_another_at_the_address_that_their_metadata_tells(
     assert "machine i-2 at" in second.console
 
 
-def test_nothing_stays_of_a_computer_that_powered_itself_off(
-    controller: ControllerDouble, tmp_path: Path
-) -> None:
-    if not has_namespaces():
-        pytest.skip("this computer allows no namespaces")
-    with ExitStack() as stack:
-        lab, computer = NamespaceLab(stack), Computer(tmp_path / "one")
-        escaped = "import os, time; os.setsid(); time.sleep(600)"
-        run = f"(python -c '{escaped}' &) ; sleep 0.2"
-        controller.assign(command=("sh", "-c", run))
-        lab.boot(computer, script(lab, controller), "aws", "i-1")
-        assert computer.process is not None
-        computer.process.wait()
-        assert computer.off_at is not None
-        until(lambda: not list(named(str(computer.root))))
-
-
-def named(root: str) -> Iterator[int]:
-    """Yield the processes whose environment names a disk."""
-    for name in os.listdir("/proc"):
-        try:
-            if name.isdigit() and root.encode() in Path(f"/proc/{name}/environ").read_bytes():
-                yield int(name)
-        except OSError:
-            continue
-
-
 def script_of(machine: Machine) -> str:
     return machine.request.environment[SCRIPT]
 
 
 @pytest.fixture
-def rented(lab: Lab, tmp_path: Path) -> RentedComputers:
-    computers = RentedComputers(FakeCloud(RealClock()), lab, tmp_path, "google", script_of)
-    computers.attach()
-    return computers
+def rented(lab: Lab, tmp_path: Path) -> Iterator[RentedComputers]:
+    cloud = FakeCloud(RealClock())
+    with RentedComputers(cloud, lab, tmp_path, "google", script_of) as computers:
+        yield computers
 
 
 def launch(rented: RentedComputers, script: str) -> str:
@@ -136,3 +105,14 @@ def test_a_computer_ends_when_the_cloud_ends_its_machine(
     until(is_ended)
     assert rented.cloud.find(machine).state_at(rented.cloud.clock.now()) is not State.RUNNING
     assert controller.exits == []
+
+
+def test_nothing_stays_of_a_machine_that_powered_itself_off(
+    rented: RentedComputers, lab: Lab, controller: ControllerDouble
+) -> None:
+    escaped = "import os, time; os.setsid(); time.sleep(600)"
+    controller.assign(command=("sh", "-c", f"(python -c '{escaped}' &) ; sleep 0.2"))
+    machine = launch(rented, script(lab, controller))
+    computer = rented.computers[machine]
+    until(lambda: computer.off_at is not None)
+    until(lambda: not list(processes_of(computer.root)))

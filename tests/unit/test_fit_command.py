@@ -336,7 +336,6 @@ def test_limits_nothing_meets_have_an_exit_code_of_their_own(steps):
 
 @pytest.mark.parametrize("name", ["curve.svg", "CURVE.PNG"])
 def test_a_picture_is_drawn_and_labelled(steps, tmp_path, name):
-    pytest.importorskip("matplotlib")
     file = tmp_path / name
     code, _, stderr = run("fit", steps, "--plot", file)
     assert code == 0
