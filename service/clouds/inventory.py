@@ -24,6 +24,7 @@ from service.db.vms import LaunchStatus, Vm
 from service.errors import (
     AccountRefused,
     CloudError,
+    CloudsFileRefused,
     CredentialsRefused,
     ProviderUnavailable,
     Throttled,
@@ -135,9 +136,11 @@ class CloudInventory:
                 log.warning("%s does not show its machines: %s", self._provider.name, error)
             pause = THROTTLED_PAUSE if isinstance(error, Throttled) else RETRY_PAUSE
             self._failure, self._again_at = error, now + pause
-        except AccountRefused as error:
+        except (AccountRefused, CloudsFileRefused) as error:
+            if str(error) != str(self._failure):
+                log.error("%s", error)
+            # No call mends a wrong entry: until a person acts, the cloud is asked rarely.
             self._failure, self._again_at = ProviderUnavailable(str(error)), now + THROTTLED_PAUSE
-            log.error("%s", error)
         except Exception as error:  # an adapter's error must not stop jobs that need no machine
             log.exception("the list of machines cannot be read")
             self._failure, self._again_at = ProviderUnavailable(repr(error)), now + RETRY_PAUSE

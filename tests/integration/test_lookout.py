@@ -20,7 +20,7 @@ from service.clouds.labels import ResourceLabels
 from service.clouds.provider import Instance, LaunchRequest
 from service.db import controllers, jobs, vms
 from service.db.vms import Vm
-from service.errors import ProviderUnavailable
+from service.errors import CloudsFileRefused, ProviderUnavailable
 from service.reconciler.fleet import Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
@@ -63,6 +63,15 @@ class Broken(FakeCloudProvider):
     def list(self) -> tuple[Instance, ...]:
         """Fail."""
         raise ValueError("not what was agreed")
+
+
+class Misdirected(FakeCloudProvider):
+    """A provider whose entry names a subnet of another zone."""
+
+    @property
+    def account(self) -> str:
+        """Refuse the entry."""
+        raise CloudsFileRefused("subnet-1 is in zone b: correct its entry in the clouds file")
 
 
 class Sky:
@@ -253,6 +262,18 @@ def test_a_list_that_cannot_be_read_hides_the_cloud_from_all(
             inventory.listing("fake", sky.now)
         inventory.mark_stale()
     assert caplog.text.count("Traceback") == 1
+
+
+def test_an_entry_that_cannot_be_used_hides_its_cloud_and_is_told_once(
+    sky: Sky, caplog: pytest.LogCaptureFixture
+) -> None:
+    inventory = Inventories.of(sky.engine, Clouds([Misdirected("http://cloud", "unused")]))
+    for seconds in range(0, 120, 5):
+        with pytest.raises(ProviderUnavailable, match="fake does not show its machines"):
+            inventory.listing("fake", sky.now + timedelta(seconds=seconds))
+        inventory.mark_stale()
+    assert caplog.text.count("correct its entry in the clouds file") == 1
+    assert "Traceback" not in caplog.text
 
 
 def test_what_waited_for_a_slow_cloud_costs_nothing(
