@@ -35,6 +35,7 @@ from scavenger.schemas import PriceView
 from service.clouds.aws_entry import AwsEntry
 from service.clouds.aws_errors import (
     PARAMETER_MISMATCH,
+    UNAUTHORIZED,
     UNKNOWN_INSTANCE,
     end_reason_of,
     error_of,
@@ -213,7 +214,12 @@ class AwsProvider:
             try:
                 answer = self._ec2.terminate_instances(InstanceIds=[provider_id])
             except ClientError as error:
-                if _code_of(error) not in UNKNOWN_INSTANCE:
+                # A policy that grants ends by tags may refuse the end of what has no tags, since
+                # EC2 does not know it: not yet or no longer.
+                is_refused = _code_of(error) == UNAUTHORIZED
+                if is_refused and any(self._describe("instance-id", provider_id)):
+                    raise
+                if not is_refused and _code_of(error) not in UNKNOWN_INSTANCE:
                     raise
                 return
         _member(answer, "TerminatingInstances")

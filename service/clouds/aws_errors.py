@@ -23,6 +23,7 @@ from service.errors import (
     Throttled,
 )
 
+UNAUTHORIZED = "UnauthorizedOperation"
 PARAMETER_MISMATCH = "IdempotentParameterMismatch"
 UNKNOWN_INSTANCE = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
 

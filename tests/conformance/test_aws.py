@@ -514,12 +514,26 @@ def test_each_code_has_one_meaning_and_is_asked_for_once(
         ("TerminateInstances", lambda: aws.terminate("i-00000001"), of_other),
     )
     for action, call, error in rows:
+        if (action, code) == ("TerminateInstances", "UnauthorizedOperation"):
+            continue  # whether the machine exists decides: the next test
         door.refuse_next(action, code)
         with pytest.raises(CloudError, match=code) as caught:
             call()
         assert caught.type is error, action
         assert door.calls()[action] == 1
     assert door.cloud.machines() == ()
+
+
+def test_an_end_for_which_a_right_is_missing_succeeds_only_for_what_is_unknown(
+    door: AwsDoor, aws: AwsProvider, request_for: Request, eventually: Eventually
+) -> None:
+    """A policy that judges by tags refuses the end of what EC2 does not know."""
+    door.denied.add("TerminateInstances")
+    aws.terminate("i-00000001")
+    machine = aws.launch(request_for())
+    eventually(lambda: is_up(aws, machine))
+    with pytest.raises(CredentialsRefused, match="allow it in the policy"):
+        aws.terminate(machine.provider_id)
 
 
 def test_a_spot_role_that_is_missing_names_the_command_that_makes_it(

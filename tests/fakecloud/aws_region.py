@@ -10,6 +10,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT_DEVICE = "/dev/xvda"
 IMAGE_PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 IMAGE, GROUP, VPC, PROFILE = "ami-0a1b2c3d4e5f60718", "sg-0001", "vpc-0001", "worker"
+WORKER_ROLE = "worker-role"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class AwsRegion:
     Attributes:
         subnets: Zone by subnet.
         images: Name of the root device by image.
+        profiles: Role by instance profile.
         hardware: By machine type; types without an entry are all alike.
         epoch: What a calendar shows when the cloud's clock begins.
     """
@@ -47,7 +49,7 @@ class AwsRegion:
     images: Mapping[str, str] = field(default_factory=lambda: {IMAGE: ROOT_DEVICE})
     parameters: Mapping[str, str] = field(default_factory=lambda: {IMAGE_PARAMETER: IMAGE})
     groups: frozenset[str] = frozenset({GROUP})
-    profiles: frozenset[str] = frozenset({PROFILE})
+    profiles: Mapping[str, str] = field(default_factory=lambda: {PROFILE: WORKER_ROLE})
     hardware: Mapping[str, HardwareFacts] = field(default_factory=dict)
     epoch: datetime = EPOCH
 

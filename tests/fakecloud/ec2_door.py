@@ -15,6 +15,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from tests.fakecloud.aws_catalogue import AwsCatalogue
+from tests.fakecloud.aws_policy import AwsPolicy, Need, needs_of
 from tests.fakecloud.aws_region import AwsRegion
 from tests.fakecloud.aws_wire import Asked, Parameters, decoded, read, refuse, write
 from tests.fakecloud.cloud import FakeCloud
@@ -49,7 +50,9 @@ class AwsDoor:
 
     Attributes:
         asked: Every call that could be read, in order.
-        denied: Actions for which the caller has no right.
+        policy: What the caller may do; None for all.
+        granted: What the policy was asked for and granted, in order.
+        denied: Actions for which the caller has no right, policy or not.
         state_reasons: What is said of a machine that ended, by who ended it.
         intruder: What a program between the caller and AWS answers instead, while there is one.
     """
@@ -59,6 +62,8 @@ class AwsDoor:
         assert cloud.settings.has_zonal_tokens
         self.cloud, self.region = cloud, region or AwsRegion()
         self.asked: list[Asked] = []
+        self.policy: AwsPolicy | None = None
+        self.granted: list[Need] = []
         self.denied: set[str] = set()
         self.state_reasons = dict(STATE_REASONS)
         self.intruder: Answer | None = None
@@ -111,10 +116,28 @@ class AwsDoor:
             code = refusals.popleft() if refusals else None
         if asked.action in self.denied:
             code = "UnauthorizedOperation"
-        if code is None and asked.parameters.get("DryRun"):
-            code = "DryRunOperation"
         if code is not None:
             raise Refusal(code, f"{asked.action}: as programmed")
+        self._authorize(asked)
+        if asked.parameters.get("DryRun"):
+            if asked.action == "RunInstances":
+                self._request(asked.parameters)
+            raise Refusal("DryRunOperation", "Request would have succeeded, but DryRun is set.")
+
+    def _authorize(self, asked: Asked) -> None:
+        """Refuse what the caller's policy does not grant, in AWS's words."""
+        if self.policy is None:
+            return
+        caller = f"arn:aws:sts::{self.region.account}:assumed-role/controller/i-1"
+        labels = {one.description.id: one.description.labels for one in self.cloud.machines()}
+        for need in needs_of(asked, self.region, labels):
+            if self.policy.allows(need):
+                self.granted.append(need)
+                continue
+            told = f"User: {caller} is not authorized to perform: {need.action}"
+            told += f" on resource: {need.resource} because no identity-based policy allows it"
+            is_json = asked.service in ("ssm", "pricing")
+            raise Refusal("AccessDeniedException" if is_json else "UnauthorizedOperation", told)
 
     def _run(self, told: Parameters) -> Parameters:
         request = self._request(told)

@@ -17,6 +17,7 @@ from pydantic_core import from_json, to_json
 
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.faults import Refused
+from tests.fakecloud.google_policy import GoogleGrant, GoogleNeed, google_needs
 from tests.fakecloud.google_rules import (
     CUSTOM_TYPE,
     IN_GOOGLES_WORDS,
@@ -106,7 +107,9 @@ class GoogleDoor:
 
     Attributes:
         calls: What was asked, in the order it came.
-        denied: Permissions that the caller lacks.
+        grant: What the caller may do; None for all.
+        granted: What the grant was asked for and gave, in order.
+        denied: Permissions that the caller lacks, grant or not.
         list_warning: Code of a warning that lists of a zone carry.
     """
 
@@ -114,6 +117,8 @@ class GoogleDoor:
     manners: GoogleManners = field(default_factory=GoogleManners)
     calls: list[GoogleCall] = field(default_factory=list)
     denied: set[str] = field(default_factory=set)
+    grant: GoogleGrant | None = None
+    granted: list[GoogleNeed] = field(default_factory=list)
     list_warning: str = ""
     _operations: dict[str, GoogleOperation] = field(default_factory=dict)
     _requests: dict[str, tuple[float, GoogleOperation]] = field(default_factory=dict)
@@ -165,15 +170,27 @@ class GoogleDoor:
             if method != call.method or found is None:
                 continue
             names = found.groupdict()
+            self._authorize(call, f"compute.{permission}" if permission else "")
             if names.pop("project") not in (self.manners.project, *self._image_projects()):
                 raise missing(call.path)
-            if permission and f"compute.{permission}" in self.denied:
-                message = f"Required 'compute.{permission}' permission for '{call.path}'"
-                raise GoogleRefusal(403, "forbidden", message)
             if names.get("zone") not in (None, *self.manners.zones):
                 raise invalid("zone", names["zone"])
             return do(call, **names)
         raise missing(call.path)
+
+    def _authorize(self, call: GoogleCall, permission: str) -> None:
+        """Refuse what the caller has no right to, in Google's words."""
+        path = call.path.removeprefix("/compute/v1/")
+        for need in google_needs(permission, path, call.body):
+            if not self._is_granted(need):
+                message = f"Required '{need.permission}' permission for '{need.resource}'"
+                raise GoogleRefusal(403, "forbidden", message)
+            self.granted.append(need)
+
+    def _is_granted(self, need: GoogleNeed) -> bool:
+        if need.permission in self.denied:
+            return False
+        return self.grant is None or self.grant.allows(need)
 
     def _image_projects(self) -> set[str]:
         return {path.split("/")[1] for path in self.manners.images}

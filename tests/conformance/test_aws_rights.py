@@ -1,0 +1,359 @@
+"""The policy that we ship for AWS grants what the provider calls, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from service.clouds import aws as aws_module
+from service.clouds.aws import AwsProvider
+from service.clouds.labels import OWNER_LABEL
+from service.clouds.provider import Instance, LaunchRequest, Provider
+from service.errors import CredentialsRefused
+from tests.conformance.clouds import Eventually, ProviderConformance, Request, is_up
+from tests.conformance.test_aws import OTHER_ZONE, TYPE, ZONE, Gate, entry, make_door
+from tests.docs.test_docs import ROOT
+from tests.fakecloud.aws_policy import AwsPolicy, Need, Statement
+from tests.fakecloud.aws_region import (
+    EPOCH,
+    GROUP,
+    IMAGE,
+    IMAGE_PARAMETER,
+    PROFILE,
+    VPC,
+    WORKER_ROLE,
+    AwsRegion,
+)
+from tests.fakecloud.cloudformation import Template
+from tests.fakecloud.ec2_door import AwsDoor
+
+TEMPLATE = ROOT / "deploy" / "aws" / "scavenger.yaml"
+HERE = AwsRegion()
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+VALUES: Mapping[str, str | list[str]] = {
+    "AWS::Region": HERE.name,
+    "AWS::AccountId": HERE.account,
+    "Vpc": VPC,
+    "Subnets": ["subnet-000a", "subnet-000b"],
+    "MachineTypes": [TYPE, "c7i.*"],
+    "Images": [IMAGE],
+    "Owner": "ours",
+    "Bucket": "",
+    "Prefix": "checkpoints",
+    "MachinesGroup.GroupId": GROUP,
+    "WorkerRole": WORKER_ROLE,
+    "WorkerRole.Arn": f"arn:aws:iam::{HERE.account}:role/{WORKER_ROLE}",
+    "WorkerProfile": PROFILE,
+    "ControllerRole": "controller-role",
+    "ControllerProfile": "controller",
+}
+
+
+def template(**changes: str | list[str]) -> Template:
+    return Template(TEMPLATE.read_text(), {**VALUES, **changes})
+
+
+def policy(**changes: str | list[str]) -> AwsPolicy:
+    made = template(**changes).resources("AWS::IAM::ManagedPolicy")
+    assert all(one["Roles"] == ["controller-role"] for one in made.values())
+    return AwsPolicy.read(*(one["PolicyDocument"] for one in made.values()))
+
+
+@pytest.fixture(scope="module")
+def gate(aws_environment: None) -> Iterator[Gate]:
+    with Gate() as opened:
+        yield opened
+
+
+@pytest.fixture
+def door(gate: Gate) -> AwsDoor:
+    gate.door = make_door()
+    gate.door.policy = policy()
+    return gate.door
+
+
+@pytest.fixture
+def reach(gate: Gate, door: AwsDoor) -> Callable[..., AwsProvider]:
+    return lambda **changes: AwsProvider("aws-frankfurt", entry(**changes), gate.clients)
+
+
+@pytest.fixture
+def request_for(request_for: Request) -> Request:
+    def make(*command: str, **changes: Any) -> LaunchRequest:
+        place = {
+            name: changes.pop(name)
+            for name in ("zone", "machine_type", "market", "image")
+            if name in changes
+        }
+        owner = changes.pop("owner", "ours")
+        made = request_for(*command, **changes)
+        there = {"cloud": "aws-frankfurt", "zone": ZONE, "machine_type": TYPE, "image": IMAGE}
+        return replace(
+            made,
+            offer=replace(made.offer, **{**there, **place}),
+            boot=replace(made.boot, agent="a" * 64),
+            labels={**made.labels, **({OWNER_LABEL: owner} if owner else {})},
+        )
+
+    return make
+
+
+@pytest.fixture
+def eventually(door: AwsDoor) -> Eventually:
+    def advance_until(is_true: Callable[[], object]) -> None:
+        for _ in range(120):
+            if is_true():
+                return
+            door.cloud.clock.advance(1.0)
+        assert is_true()
+
+    return advance_until
+
+
+class TestAwsProviderUnderItsPolicy(ProviderConformance):
+    @pytest.fixture
+    def provider(self, reach: Callable[..., AwsProvider]) -> Callable[[], Provider]:
+        return reach
+
+    @pytest.fixture
+    def destroy(self, door: AwsDoor) -> Callable[[Instance], None]:
+        return lambda machine: door.cloud.interrupt(machine.provider_id)
+
+
+def do_all(
+    reach: Callable[..., AwsProvider], request_for: Request, eventually: Eventually
+) -> AwsProvider:
+    """Call whatever the provider can call, with each kind of entry and offer."""
+    aws = reach(instance_profile=PROFILE, image=f"ssm:{IMAGE_PARAMETER}")
+    assert aws.account == f"{HERE.account}/{HERE.name}"
+    machine = aws.launch(request_for())
+    aws.launch(request_for(key="key-2", market="spot", zone=OTHER_ZONE))
+    eventually(lambda: is_up(aws, machine))
+    aws.launch(request_for(prepaid=59.0))
+    assert aws.spot_prices(ZONE, TYPE, EPOCH)
+    assert list(aws.fetch_prices([TYPE], NOW))
+    aws.terminate(machine.provider_id)
+    return aws
+
+
+def test_each_right_is_needed_and_no_other(
+    door: AwsDoor, reach: Callable[..., AwsProvider], request_for: Request, eventually: Eventually
+) -> None:
+    assert door.policy is not None
+    do_all(reach, request_for, eventually)
+    unused = [
+        (statement.sid, action, resource)
+        for statement in door.policy.statements
+        for action in statement.actions
+        for resource in statement.resources
+        if not any(
+            replace(statement, actions=(action,), resources=(resource,)).allows(need)
+            for need in door.granted
+        )
+    ]
+    assert unused == []
+
+
+def calls_in_the_source() -> set[str]:
+    """Return the actions of AWS that the provider's source calls by the SDK."""
+    services = {"_ec2": "ec2", "_ssm": "ssm", "_sts": "sts", "_pricing": "pricing"}
+    found = set[str]()
+    for node in ast.walk(ast.parse(inspect.getsource(aws_module))):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(attr=client), attr=method), args=arguments
+            ) if client in services:
+                name = method
+                if method == "get_paginator":
+                    (told,) = arguments
+                    assert isinstance(told, ast.Constant)
+                    name = str(told.value)
+                found.add(f"{services[client]}:{name.title().replace('_', '')}")
+    return found
+
+
+def test_the_source_calls_what_the_policy_names() -> None:
+    named = {action for one in policy().statements for action in one.actions}
+    with_a_launch = {"ec2:CreateTags", "iam:PassRole"}
+    needs_no_right = {"sts:GetCallerIdentity"}
+    assert calls_in_the_source() == named - with_a_launch | needs_no_right
+
+
+def test_a_wildcard_stands_for_what_the_account_does_not_know_yet(
+    door: AwsDoor, reach: Callable[..., AwsProvider], request_for: Request, eventually: Eventually
+) -> None:
+    door.policy = policy(Owner="*", Images=["*"])
+    aws = do_all(reach, request_for, eventually)
+    with pytest.raises(CredentialsRefused, match="ec2:RunInstances"):
+        aws.launch(request_for(key="untagged", owner=""))
+
+
+# What must be denied: other launches, through the SDK and the door
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"owner": "theirs"},
+        {"owner": ""},
+        {"machine_type": "g5.xlarge"},
+        {"image": "ami-0f0f0f0f"},
+        {"zone": "eu-central-1c"},
+    ],
+    ids=["another owner", "no owner", "another type", "another image", "another subnet"],
+)
+def test_another_launch_is_denied(
+    reach: Callable[..., AwsProvider],
+    request_for: Request,
+    door: AwsDoor,
+    changes: dict[str, str],
+) -> None:
+    door.region.images["ami-0f0f0f0f"] = "/dev/xvda"  # type: ignore[index]
+    with pytest.raises(CredentialsRefused, match="not authorized to perform: ec2:RunInstances"):
+        reach().launch(request_for(**changes))
+    assert door.cloud.machines() == ()
+
+
+def test_another_group_or_role_is_denied(
+    reach: Callable[..., AwsProvider], request_for: Request, door: AwsDoor
+) -> None:
+    with pytest.raises(CredentialsRefused, match=r"ec2:RunInstances.*security-group/sg-0002"):
+        reach(security_group="sg-0002").launch(request_for())
+    door.region.profiles["admin"] = "admin-role"  # type: ignore[index]
+    with pytest.raises(CredentialsRefused, match=r"iam:PassRole on resource.*role/admin-role"):
+        reach(instance_profile="admin").launch(request_for())
+    assert door.cloud.machines() == ()
+
+
+def test_the_machines_of_others_are_not_ended(
+    reach: Callable[..., AwsProvider], request_for: Request, door: AwsDoor
+) -> None:
+    granted, door.policy = door.policy, None
+    theirs = [reach().launch(request_for(key=f"key-{one}", owner=one)) for one in ("theirs", "")]
+    door.policy = granted
+    door.cloud.clock.advance(10.0)
+    for machine in theirs:
+        with pytest.raises(CredentialsRefused, match="ec2:TerminateInstances"):
+            reach().terminate(machine.provider_id)
+
+
+@pytest.mark.parametrize(
+    ("call", "parameters"),
+    [
+        (
+            "create_tags",
+            {"Resources": ["i-0123456789abcdef0"], "Tags": [{"Key": OWNER_LABEL, "Value": "ours"}]},
+        ),
+        ("delete_tags", {"Resources": ["i-0123456789abcdef0"]}),
+        ("stop_instances", {"InstanceIds": ["i-0123456789abcdef0"]}),
+        ("modify_instance_attribute", {"InstanceId": "i-0123456789abcdef0"}),
+        ("get_console_output", {"InstanceId": "i-0123456789abcdef0"}),
+        ("create_security_group", {"GroupName": "open", "Description": "open"}),
+        ("authorize_security_group_ingress", {"GroupId": GROUP}),
+        ("create_snapshot", {"VolumeId": "vol-1"}),
+        ("delete_volume", {"VolumeId": "vol-1"}),
+        ("create_key_pair", {"KeyName": "door"}),
+        ("describe_instance_attribute", {"InstanceId": "i-1", "Attribute": "userData"}),
+        ("run_instances", {"MinCount": 1, "MaxCount": 1, "ImageId": IMAGE, "InstanceType": TYPE}),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_another_call_is_denied(
+    gate: Gate, door: AwsDoor, call: str, parameters: dict[str, Any]
+) -> None:
+    with pytest.raises(ClientError, match="UnauthorizedOperation"):
+        getattr(gate.clients["ec2"], call)(**parameters)
+
+
+def test_a_parameter_of_the_account_is_not_read(gate: Gate, door: AwsDoor) -> None:
+    with pytest.raises(ClientError, match="AccessDenied"):
+        gate.clients["ssm"].get_parameter(Name="/production/password")
+
+
+# What must be denied where our door serves no such call
+
+
+INSTANCE = f"arn:aws:ec2:{HERE.name}:{HERE.account}:instance/*"
+ELSEWHERE = f"arn:aws:ec2:us-east-1:{HERE.account}:instance/*"
+LAUNCH = {
+    "aws:RequestTag/scavenger-owner": "ours",
+    "ec2:InstanceType": TYPE,
+    "aws:RequestedRegion": HERE.name,
+}
+CHECKPOINT = "arn:aws:s3:::training/checkpoints/job_1/step-5"
+
+
+@pytest.mark.parametrize(
+    "need",
+    [
+        Need("ec2:RunInstances", ELSEWHERE, LAUNCH),
+        Need("ec2:RunInstances", INSTANCE.replace(HERE.account, "999999999999"), LAUNCH),
+        Need("ec2:RunInstances", INSTANCE, {**LAUNCH, "ec2:InstanceType": "p5.48xlarge"}),
+        Need("ec2:RunInstances", INSTANCE.replace("instance/*", "key-pair/door"), LAUNCH),
+        Need("ec2:DescribeInstances", "*", {"aws:RequestedRegion": "us-east-1"}),
+        Need("ec2:CreateTags", INSTANCE, LAUNCH),
+        Need("ec2:CreateTags", INSTANCE, {**LAUNCH, "ec2:CreateAction": "CreateVolume"}),
+        Need("ec2:TerminateInstances", INSTANCE, {"aws:ResourceTag/owner": "ours"}),
+        Need("iam:PassRole", "arn:aws:iam::123456789012:role/worker-role"),
+        Need(
+            "iam:PassRole",
+            "arn:aws:iam::123456789012:role/worker-role",
+            {"iam:PassedToService": "lambda.amazonaws.com"},
+        ),
+        *(
+            Need(f"iam:{action}", "arn:aws:iam::123456789012:role/worker-role")
+            for action in ("CreateRole", "AttachRolePolicy", "PutRolePolicy", "CreateAccessKey")
+        ),
+        Need("sts:AssumeRole", "arn:aws:iam::123456789012:role/worker-role"),
+        Need("s3:ListBucket", "arn:aws:s3:::training"),
+        Need("s3:GetObject", "arn:aws:s3:::training/checkpointsafe/x"),
+        Need("s3:GetObject", "arn:aws:s3:::other/checkpoints/x"),
+        Need("s3:PutBucketPolicy", "arn:aws:s3:::training"),
+        Need("ec2:RequestSpotInstances", "*", LAUNCH),
+        Need("ec2:CreateFleet", "*", LAUNCH),
+    ],
+    ids=lambda need: f"{need.action} {need.resource[-24:]}",
+)
+def test_nothing_else_is_granted(need: Need) -> None:
+    assert not policy(Bucket="training").allows(need)
+
+
+def test_checkpoints_are_granted_with_a_bucket_only() -> None:
+    for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):
+        assert policy(Bucket="training").allows(Need(action, CHECKPOINT))
+        assert not policy().allows(Need(action, CHECKPOINT))
+
+
+def test_machines_have_no_right_and_hear_each_other_only() -> None:
+    roles = template().resources("AWS::IAM::Role")
+    assert all(set(one) == {"AssumeRolePolicyDocument"} for one in roles.values())
+    profiles = template().resources("AWS::IAM::InstanceProfile")
+    assert profiles["WorkerProfile"] == {"Roles": [WORKER_ROLE]}
+    (inward,) = template().resources("AWS::EC2::SecurityGroupIngress").values()
+    assert inward["GroupId"] == inward["SourceSecurityGroupId"] == GROUP
+    assert "CidrIp" not in inward
+    (group,) = template().resources("AWS::EC2::SecurityGroup").values()
+    assert "SecurityGroupIngress" not in group
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Effect": "Deny"},
+        {"Action": "ec2:*"},
+        {"NotAction": "iam:*"},
+        {"Condition": {"StringNotEquals": {"a": "b"}}},
+        {"Resource": "${aws:username}"},
+    ],
+)
+def test_a_statement_that_is_not_understood_is_an_error(changes: dict[str, Any]) -> None:
+    told = {"Effect": "Allow", "Action": "ec2:RunInstances", "Resource": "*"}
+    with pytest.raises(ValueError, match="not understood"):
+        Statement.read({**told, **changes})
