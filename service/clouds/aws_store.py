@@ -91,8 +91,12 @@ class AwsObjectStore:
         """Return what an answer without a body means: one to HEAD has a status and no code."""
         code = _code_of(error)
         if code == "403":
-            why = "allow s3:PutObject, s3:GetObject and s3:DeleteObject on it to the controller"
-            return CredentialsRefused(f"{self.url}: S3 answers 403: {why}, or create the bucket")
+            # What is missing is answered so too, where the bucket may not be listed.
+            why = (
+                "allow s3:PutObject, s3:GetObject and s3:DeleteObject on it to the controller, "
+                "and s3:ListBucket on the bucket, or create the bucket"
+            )
+            return CredentialsRefused(f"{self.url}: S3 answers 403: {why}")
         if code in _ELSEWHERE:
             why = "the bucket must be in the region of its entry"
             return ProviderUnavailable(f"{self.url}: S3 answers {code}: {why}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from service.clouds import aws as aws_module
+from service.clouds import aws_store
 from service.clouds.aws import AwsProvider
 from service.clouds.labels import OWNER_LABEL
 from service.clouds.provider import Instance, LaunchRequest, Provider
@@ -130,7 +132,7 @@ class TestAwsProviderUnderItsPolicy(ProviderConformance):
 def do_all(
     reach: Callable[..., AwsProvider], request_for: Request, eventually: Eventually
 ) -> AwsProvider:
-    """Call whatever the provider can call, with each kind of entry and offer."""
+    """Make each call of the provider, with each kind of entry and offer."""
     aws = reach(instance_profile=PROFILE, image=f"ssm:{IMAGE_PARAMETER}")
     assert aws.account == f"{HERE.account}/{HERE.name}"
     machine = aws.launch(request_for())
@@ -312,7 +314,8 @@ CHECKPOINT = "arn:aws:s3:::training/checkpoints/job_1/step-5"
             for action in ("CreateRole", "AttachRolePolicy", "PutRolePolicy", "CreateAccessKey")
         ),
         Need("sts:AssumeRole", "arn:aws:iam::123456789012:role/worker-role"),
-        Need("s3:ListBucket", "arn:aws:s3:::training"),
+        Need("s3:ListBucket", "arn:aws:s3:::other"),
+        Need("s3:ListAllMyBuckets", "*"),
         Need("s3:GetObject", "arn:aws:s3:::training/checkpointsafe/x"),
         Need("s3:GetObject", "arn:aws:s3:::other/checkpoints/x"),
         Need("s3:PutBucketPolicy", "arn:aws:s3:::training"),
@@ -326,9 +329,28 @@ def test_nothing_else_is_granted(need: Need) -> None:
 
 
 def test_checkpoints_are_granted_with_a_bucket_only() -> None:
-    for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):
-        assert policy(Bucket="training").allows(Need(action, CHECKPOINT))
-        assert not policy().allows(Need(action, CHECKPOINT))
+    objects = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+    needs = [Need(action, CHECKPOINT) for action in objects]
+    needs.append(Need("s3:ListBucket", "arn:aws:s3:::training"))
+    assert all(policy(Bucket="training").allows(need) for need in needs)
+    assert not any(policy().allows(need) for need in needs)
+
+
+# Looking for an object needs the right to read it, and to list the bucket where it is missing.
+CALLS_OF_A_BUCKET = {
+    "put_object": "s3:PutObject",
+    "get_object": "s3:GetObject",
+    "head_object": "s3:ListBucket",
+    "delete_object": "s3:DeleteObject",
+}
+
+
+def test_the_source_calls_what_the_policy_of_a_bucket_names() -> None:
+    source = inspect.getsource(aws_store)
+    named = {action for one in policy(Bucket="training").statements for action in one.actions}
+    called = set(re.findall(r"[a-z]+_objects?\b", source)) - {"generate_presigned_url"}
+    assert called == set(CALLS_OF_A_BUCKET)
+    assert set(CALLS_OF_A_BUCKET.values()) == {one for one in named if one.startswith("s3:")}
 
 
 def test_machines_have_no_right_and_hear_each_other_only() -> None:

@@ -59,7 +59,7 @@ class TestGoogleProviderUnderItsRole(ProviderConformance):
 
 
 def do_all(reach: Reach, request_for: Ask, eventually: Eventually) -> None:
-    """Call whatever the provider can call."""
+    """Make each call of the provider."""
     google = reach(service_account=WORKERS, public_address=True)
     assert google.traits.image == IMAGE
     machine = google.launch(request_for())
@@ -109,6 +109,12 @@ def test_the_source_calls_what_the_role_names() -> None:
     }
     assert called == {*CALLS, "_instances.insert_unary"}
     assert set().union(*CALLS.values(), WITH_AN_INSERT) == PERMISSIONS
+
+
+def test_the_role_for_a_bucket_names_no_more_than_objects() -> None:
+    role = yaml.safe_load((ROOT / "deploy" / "google" / "bucket-role.yaml").read_text())
+    verbs = ("create", "get", "delete", "list")
+    assert role["includedPermissions"] == [f"storage.objects.{verb}" for verb in verbs]
 
 
 # What must be denied
