@@ -63,8 +63,14 @@ class Region:
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.cloud.clock.now())
 
-    def submit(self, job: str = "job_1", workers: int = 1, market: str = "on_demand") -> None:
-        limits = {"max_cost": "9 USD", "workers": f"{workers}..{workers}", "batch": [120]}
+    def submit(
+        self,
+        job: str = "job_1",
+        workers: int = 1,
+        market: str = "on_demand",
+        max_cost: str = "9 USD",
+    ) -> None:
+        limits = {"max_cost": max_cost, "workers": f"{workers}..{workers}", "batch": [120]}
         wish = document(limits=limits, machine={"market": market})
         with self.engine.begin() as connection:
             jobs.create(connection, job, spec(**wish), self.now)

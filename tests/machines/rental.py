@@ -30,7 +30,7 @@ from tests.machines.rented import RentedComputers, ignore
 
 # As the price list that comes with the controller says, for a disk of 30 GiB.
 EC2_TYPE, EC2_TARIFF = "m6i.xlarge", Tariff(0.23, minimum=60.0, disk_per_hour=30 * 0.0952 / 730)
-# The SDK finds these and no others, whatever account the user of this computer has.
+# The SDK finds these credentials only, also where the user of this computer has an account.
 SDK_ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "of-a-fake-cloud",
     "AWS_SECRET_ACCESS_KEY": "of-a-fake-cloud",
