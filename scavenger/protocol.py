@@ -14,6 +14,7 @@ from signal import Signals
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, MaxLen, Predicate
+from pydantic import AwareDatetime
 
 from scavenger.cluster import ClusterConfig
 from scavenger.learning_rate import LearningRateScaling
@@ -313,6 +314,21 @@ class Reply:
     accepted: int = 0
     duplicates: int = 0
     rejected: tuple[RejectedRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptionNotice:
+    """The cloud has told a machine that it will take it back; the worker leaves meanwhile.
+
+    Attributes:
+        worker: Which machine, by its worker.
+        reason: What the cloud said.
+        ends_at: When the cloud takes it, by the cloud's clock; None where it did not say.
+    """
+
+    worker: ShortText
+    reason: ShortText
+    ends_at: AwareDatetime | None = None
 
 
 # Header of an answer that brings a machine its next token.

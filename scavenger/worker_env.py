@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from scavenger.protocol import Role, TrainingStrategyName
 
 PREFIX = "SCAVENGER_"
+MetadataService = Literal["aws", "google"]
 # Seconds from the end of a lease until the power goes, even if training still runs. A supervisor
 # needs most of them to end its command; the controller pays for one more.
 POWER_OFF_DELAY = 5.0
@@ -54,6 +55,8 @@ class WorkerEnv:
         deadline_file: Where the dead man's timer of a rented computer reads when it powers it off;
             the supervisor writes later deadlines there. None where there is no such timer.
         owns_computer: Whether the supervisor powers off the computer at its end.
+        metadata: Whose metadata service tells the computer that it will be taken back; None where
+            there is none.
         ca: File with the certificate authority of the controller; None trusts the system's.
     """
 
@@ -77,6 +80,7 @@ class WorkerEnv:
     heartbeat: str | None = None
     deadline_file: str | None = None
     owns_computer: bool = False
+    metadata: MetadataService | None = None
     ca: str | None = None
 
     def to_env(self) -> dict[str, str]:

@@ -19,6 +19,7 @@ from scavenger.protocol import (
     CommandExit,
     EnrolmentReply,
     EnrolmentRequest,
+    InterruptionNotice,
     Reply,
     StepReport,
     VmLease,
@@ -58,6 +59,7 @@ class ControllerDouble:
         self.asked: list[float] = []
         self.exits: list[CommandExit] = []
         self.restarts: list[CommandExit] = []
+        self.notices: list[InterruptionNotice] = []
         self.heard_at = 0.0
         self.reports: list[StepReport] = []
         self.refused = 0
@@ -115,6 +117,9 @@ class ControllerDouble:
             assert not self.exits, "the report comes before the end"
             self.reports.append(TypeAdapter(StepReport).validate_json(content))
             return TypeAdapter(Reply).dump_json(Reply(None, 0))
+        if path == "/v1/agent/notice":
+            self.notices.append(TypeAdapter(InterruptionNotice).validate_json(content))
+            return b"{}"
         assert path == "/v1/agent/exit"
         ending = TypeAdapter(CommandExit).validate_json(content)
         self.heard_at = time.monotonic()

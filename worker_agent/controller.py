@@ -17,6 +17,7 @@ from scavenger.protocol import (
     EnrolmentReply,
     EnrolmentRequest,
     Hello,
+    InterruptionNotice,
     Reply,
     StepReport,
     VmLease,
@@ -33,6 +34,7 @@ RATE_LIMIT_PAUSE = 1.0
 _HELLO = TypeAdapter(Hello)
 _REPORT = TypeAdapter(StepReport)
 _EXIT = TypeAdapter(CommandExit)
+_NOTICE = TypeAdapter(InterruptionNotice)
 _WORKER = TypeAdapter(dict[str, str])
 _REPLY = TypeAdapter(Reply)
 _LEASE = TypeAdapter(VmLease)
@@ -81,6 +83,10 @@ class ControllerClient:
     def exit(self, message: CommandExit) -> None:
         """Report that the training command ended."""
         self._post("exit", _EXIT.dump_json(message))
+
+    def notice(self, message: InterruptionNotice) -> None:
+        """Report that the cloud will take this machine back."""
+        self._post("notice", _NOTICE.dump_json(message))
 
     def fetch_code(self, file: IO[bytes]) -> str:
         """Write the code of this machine's job to a file; returns the SHA-256 of what arrived.

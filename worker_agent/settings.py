@@ -6,7 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from scavenger.worker_env import WorkerEnv, variable
+from scavenger.worker_env import MetadataService, WorkerEnv, variable
+
+METADATA_ADDRESS = "169.254.169.254"  # of both clouds, and reached from the machine alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,16 @@ def read_settings() -> WorkerEnv | None:
         ValueError: A variable of the job is missing or has the wrong type.
     """
     return WorkerEnv.from_env(os.environ) if os.environ.get("SCAVENGER_JOB") else None
+
+
+def metadata_url(service: MetadataService) -> str:
+    """Return where a cloud answers its machines, as the libraries of its vendor find it."""
+    match service:
+        case "aws":
+            given = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
+            return (given or f"http://{METADATA_ADDRESS}").rstrip("/")
+        case "google":
+            return f"http://{os.environ.get('GCE_METADATA_HOST') or METADATA_ADDRESS}"
 
 
 def training_environment(worker: WorkerEnv, variables: Mapping[str, str]) -> dict[str, str]:

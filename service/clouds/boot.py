@@ -49,7 +49,7 @@ off() {
   echo "scavenger: $$1: powering off"
   while :; do poweroff -f; systemctl poweroff; shutdown -h now; sleep 1; done
 }
-trap 'off "the boot script has ended"' EXIT
+trap 'off "the script has ended"' EXIT
 root=$${SCAVENGER_ROOT:-} run=$${SCAVENGER_ROOT:-}/run/scavenger
 now() { read -r up _ </proc/uptime && now=$$(($${up%.*} * 100 + 1$${up#*.} - 100)); }
 mkdir -p "$$run" && now && echo $$((now + $ticks)) >"$$run/deadline" || exit
@@ -62,15 +62,15 @@ mkdir -p "$$run" && now && echo $$((now + $ticks)) >"$$run/deadline" || exit
 ) &
 
 ask() { curl -sf -m 3 --noproxy '*' "$$@"; }
-amazon=$${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
+aws=$${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
 google=http://$${GCE_METADATA_HOST:-169.254.169.254}/computeMetadata/v1/instance
-id= host=
-if key=$$(ask -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$${amazon%/}/latest/api/token")
+id= host= kind=
+if key=$$(ask -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' "$${aws%/}/latest/api/token")
 then
-  ours() { ask -H "X-aws-ec2-metadata-token: $$key" "$${amazon%/}/latest/meta-data/$$1"; }
-  id=$$(ours instance-id) host=$$(ours local-ipv4)
+  ours() { ask -H "X-aws-ec2-metadata-token: $$key" "$${aws%/}/latest/meta-data/$$1"; }
+  id=$$(ours instance-id) host=$$(ours local-ipv4) kind=aws
 elif id=$$(ask -H 'Metadata-Flavor: Google' "$$google/id"); then
-  host=$$(ask -H 'Metadata-Flavor: Google' "$$google/network-interfaces/0/ip")
+  host=$$(ask -H 'Metadata-Flavor: Google' "$$google/network-interfaces/0/ip") kind=google
 fi
 
 controller=$${SCAVENGER_CONTROLLER%/} tls= login=
@@ -112,7 +112,7 @@ case $$host in '' | *[!0-9a-fA-F.:]*) off "no address: $$host" ;; esac
 echo "scavenger: machine $$id at $$host, agent $$agent"
 
 export SCAVENGER_HOST="$$host" SCAVENGER_DEADLINE_FILE="$$run/deadline" SCAVENGER_OWNS_COMPUTER=1
-export SCAVENGER_SPOOL="$$home/spool" SCAVENGER_CODE="$$home/code"
+export SCAVENGER_SPOOL="$$home/spool" SCAVENGER_CODE="$$home/code" SCAVENGER_METADATA="$$kind"
 export HOME="$${HOME:-/root}" PATH="$$venv/bin:$$PATH"
 umask 022
 cd "$$home/work" && python -P -m worker_agent.supervisor

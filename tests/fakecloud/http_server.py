@@ -14,7 +14,8 @@ from tests.fakecloud.refusal import ConnectionLost
 
 RESET = struct.pack("ii", 1, 0)  # closing drops what was sent and resets the connection
 
-Answer = tuple[int, str, bytes]  # status, media type, content
+# Status, media type, content, and perhaps other headers.
+Answer = tuple[int, str, bytes] | tuple[int, str, bytes, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,15 @@ class HttpServer:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 asked = HttpRequest(self.command, self.path, dict(self.headers), body)
                 try:
-                    status, media_type, content = answer(asked)
+                    status, media_type, content, *headers = answer(asked)
                 except ConnectionLost:
                     self.reset()
                     return
                 self.send_response(status)
                 self.send_header("Content-Type", media_type)
                 self.send_header("Content-Length", str(len(content)))
+                for name, text in dict(*headers).items():
+                    self.send_header(name, text)
                 self.end_headers()
                 self.wfile.write(content)
 

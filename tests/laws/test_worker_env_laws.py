@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.protocol import Role, TrainingStrategyName
-from scavenger.worker_env import WorkerEnv, variable
+from scavenger.worker_env import MetadataService, WorkerEnv, variable
 
 words = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1)
 seconds = st.floats(0, 1e9)
@@ -35,6 +35,7 @@ envs = st.builds(
     heartbeat=st.none() | words,
     deadline_file=st.none() | words,
     owns_computer=st.booleans(),
+    metadata=st.none() | st.sampled_from(get_args(MetadataService)),
     ca=st.none() | words,
 )
 

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from tests.fakecloud.http_server import HttpServer
 from tests.machines.computer import Computer
-from tests.machines.metadata import Kind, Metadata
+from tests.machines.metadata import Kind, Metadata, NoticeOf, no_notice
 
 PROJECT = Path(__file__).parents[2]
 GATEWAY = "10.77.0.1"
@@ -53,7 +53,14 @@ class Lab(Protocol):
     def url_of(self, port: int) -> str:
         """Return where computers reach a port of this computer's 127.0.0.1."""
 
-    def boot(self, computer: Computer, script: str, kind: Kind, name: str) -> Metadata:
+    def boot(
+        self,
+        computer: Computer,
+        script: str,
+        kind: Kind,
+        name: str,
+        notice: NoticeOf = no_notice,
+    ) -> Metadata:
         """Boot a computer at a place of its own; returns what it can ask about itself.
 
         Args:
@@ -61,6 +68,7 @@ class Lab(Protocol):
             script: Start-up script.
             kind: Whose metadata it finds.
             name: The cloud's number of the machine.
+            notice: Returns when the cloud takes it back, as far as it may know.
         """
 
 
@@ -97,8 +105,15 @@ class LoopbackLab:
     def url_of(self, port: int) -> str:
         return f"http://127.0.0.1:{port}"
 
-    def boot(self, computer: Computer, script: str, kind: Kind, name: str) -> Metadata:
-        metadata = Metadata(kind, name, f"127.0.0.{next(self._numbers)}")
+    def boot(
+        self,
+        computer: Computer,
+        script: str,
+        kind: Kind,
+        name: str,
+        notice: NoticeOf = no_notice,
+    ) -> Metadata:
+        metadata = Metadata(kind, name, f"127.0.0.{next(self._numbers)}", notice)
         server = self.stack.enter_context(HttpServer(metadata.answer))
         computer.boot(script, **metadata.variables(server.url))
         self.stack.callback(computer.unplug)
@@ -138,11 +153,18 @@ class NamespaceLab:
         threading.Thread(target=relay_all, args=(listener, port), daemon=True).start()
         return f"http://{GATEWAY}:{listener.getsockname()[1]}"
 
-    def boot(self, computer: Computer, script: str, kind: Kind, name: str) -> Metadata:
+    def boot(
+        self,
+        computer: Computer,
+        script: str,
+        kind: Kind,
+        name: str,
+        notice: NoticeOf = no_notice,
+    ) -> Metadata:
         with self._turn:
             number = next(self._numbers)
             place = f"m{number}"
-            metadata = Metadata(kind, name, f"10.77.{number // 250}.{number % 250 + 1}")
+            metadata = Metadata(kind, name, f"10.77.{number // 250}.{number % 250 + 1}", notice)
             self._run(PLACE.format(name=place, address=metadata.address))
             listener = self._listen(place, "169.254.169.254", 80)
         self.stack.enter_context(HttpServer(metadata.answer, listener))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -70,8 +72,15 @@ class RentedComputers:
                 return
             self.began(machine)
             computer = self.computers[machine.id] = Computer(self.root / machine.id, self.modules)
-            self.lab.boot(computer, self.script_of(machine), self.kind, machine.id)
+            notice = partial(self._notice, machine.id)
+            self.lab.boot(computer, self.script_of(machine), self.kind, machine.id, notice)
         threading.Thread(target=self._watch, args=(machine.id, computer), daemon=True).start()
+
+    def _notice(self, machine: str) -> datetime | None:
+        """Return when a machine is taken back, if it may know that by now."""
+        now = self.cloud.clock.now()
+        ends_at = self.cloud.find(machine).notice_at(now)
+        return None if ends_at is None else datetime.now(UTC) + timedelta(seconds=ends_at - now)
 
     def _watch(self, machine: str, computer: Computer) -> None:
         """Wait until a computer is off, and let the cloud know."""

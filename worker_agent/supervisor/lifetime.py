@@ -77,10 +77,17 @@ SIGNAL_POLL = 0.05
 
 
 class ShutdownSignal:
-    """Whether the machine was told to shut down; a second SIGTERM ends it at once."""
+    """Whether the machine is to shut down; a second SIGTERM ends it at once.
+
+    A notice of its cloud is none: SIGTERM follows it by rule, when the computer shuts down.
+    """
 
     def __init__(self) -> None:
-        self.is_received = False
+        self.is_received = self._has_had_sigterm = False
+
+    def announce(self) -> None:
+        """Shut down, as the cloud has said that it takes the machine back."""
+        self.is_received = True
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM.
@@ -88,9 +95,9 @@ class ShutdownSignal:
         Raises:
             SystemExit: It is the second one.
         """
-        if self.is_received:
+        if self._has_had_sigterm:
             sys.exit("supervisor: second SIGTERM, shutting down at once")
-        self.is_received = True
+        self.is_received = self._has_had_sigterm = True
 
     def sleep(self, seconds: float) -> None:
         """Wait, but return early when the machine is told to shut down."""

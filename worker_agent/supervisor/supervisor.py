@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import secrets
 import signal
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from scavenger.protocol import EnrolmentReply, EnrolmentRequest, WorkerSpec
+from scavenger.protocol import EnrolmentReply, EnrolmentRequest, InterruptionNotice, WorkerSpec
 from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import AgentError, ControllerRefused, ControllerUnreachable
@@ -28,6 +29,7 @@ from worker_agent.settings import read_settings, training_environment
 from worker_agent.supervisor.code import CodeDelivery, code_directory
 from worker_agent.supervisor.exit_reason import EXIT_NOT_STARTED, Drained, RunResult, Unprepared
 from worker_agent.supervisor.lifetime import LeaseKeeper, RestartBudget, ShutdownSignal
+from worker_agent.supervisor.metadata import CloudNotice, NoticeWatcher, notice_source
 from worker_agent.supervisor.power import power_off, power_off_computer
 from worker_agent.supervisor.processes import kill_others
 from worker_agent.supervisor.run import BoundedLog, RunContext, TrainingCommand, run_command
@@ -107,7 +109,13 @@ class Supervisor:
             return
         # A daemon thread, because a controller that hangs must not keep a finished machine alive.
         threading.Thread(target=self._lease.keep_renewing, daemon=True).start()
+        watcher: NoticeWatcher | None = None
+        if self._settings.metadata is not None:
+            watcher = NoticeWatcher(notice_source(self._settings.metadata), self._hear)
+            watcher.start()
         result = self._run_until_final(enrolled)
+        if watcher is not None:
+            watcher.finish(FAREWELL_TIMEOUT)
         if result is None or not self._lease.left():
             return
         if self._settings.spool is not None:
@@ -203,12 +211,27 @@ class Supervisor:
         self._shutdown_signal.sleep(began + pause - time.monotonic())
         return self._may_continue()
 
+    def _hear(self, notice: CloudNotice) -> None:
+        """Let the worker leave, and tell the controller meanwhile that it needs another."""
+        log.warning("this machine is taken back, so its worker leaves: %s", notice.reason)
+        self._shutdown_signal.announce()
+        told = InterruptionNotice(self._settings.worker, notice.reason, notice.ends_at)
+        self._send_persistently(lambda: self._controller.notice(told), "the notice", math.inf)
+
     def _may_continue(self) -> bool:
         return not self._shutdown_signal.is_received and self._lease.left() > 0
 
-    def _send_persistently(self, send: Callable[[], object], what: str) -> None:
-        """Send a message; retry while the controller is away and the machine may continue."""
-        deadline = time.monotonic() + FAREWELL_TIMEOUT
+    def _send_persistently(
+        self, send: Callable[[], object], what: str, patience: float = FAREWELL_TIMEOUT
+    ) -> None:
+        """Send a message; retry while the controller is away and the machine may continue.
+
+        Args:
+            send: Sends it.
+            what: It, in words.
+            patience: Seconds for it once the machine was told to shut down.
+        """
+        deadline = time.monotonic() + patience
         while True:
             try:
                 send()
