@@ -158,6 +158,7 @@ vms = Table(
     Column("refusal_label", Text),
     Column("stamp", Text),
     moment_column("missed_at"),
+    moment_column("warned_at"),
     moment_column("ordered_at"),
     Column("orders", Integer, nullable=False),
     moment_column("ended_at"),
@@ -193,7 +194,7 @@ shortages = Table(
     Column("kind", Text, nullable=False),
     Column("why", Text, nullable=False),
     moment_column("until", nullable=False),
-    CheckConstraint("kind IN ('capacity', 'quota', 'credentials')", name="kind_known"),
+    CheckConstraint("kind IN ('capacity', 'quota', 'credentials', 'taken')", name="kind_known"),
 )
 
 # What clouds ask for what they rent out: written by an admin's import, by maintenance, and by a

@@ -1,6 +1,7 @@
-"""Shortages: places at which a cloud has just refused a machine, so that it is not asked at once.
+"""Shortages: places at which a cloud has just refused a machine, or taken one back.
 
-All jobs and controllers share them: without that, each would ask each place anew.
+A place that refused is not asked at once, one that lost a machine is asked last. All jobs and
+controllers share them: without that, each would ask each place anew.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from service.offers import Offer
 SHORTAGE_SPAN = timedelta(minutes=3)
 UNSOLD_SPAN = timedelta(days=1)  # a type that a zone does not have seldom comes there
 
-ShortageKind = Literal["capacity", "quota", "credentials"]
+ShortageKind = Literal["capacity", "quota", "credentials", "taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Shortage:
         zone: The cloud's word; empty for all zones.
         machine_type: The cloud's word; empty for all types.
         market: Which market; empty for both.
-        kind: What it lacks.
+        kind: What it lacks, or that a machine was taken back there.
         why: What the cloud said.
         until: When it may be asked again.
     """
@@ -43,6 +44,11 @@ class Shortage:
     kind: ShortageKind
     why: str
     until: datetime
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether its place gives none; where a machine was taken back it may give another."""
+        return self.kind != "taken"
 
     def covers(self, offer: Offer) -> bool:
         """Whether an offer is at this place."""
@@ -62,6 +68,14 @@ def record_shortage(connection: Connection, shortage: Shortage) -> None:
     query = upsert(shortages).values(row)
     changes = {name: row[name] for name in ("kind", "why", "until")}
     connection.execute(query.on_conflict_do_update(constraint=shortages.primary_key, set_=changes))
+
+
+def record_taken(connection: Connection, offer: Offer, why: str, now: datetime) -> None:
+    """Note that a cloud takes a machine back at a place; a refusal there says more, and stays."""
+    drop_past(connection, now)
+    place = (offer.cloud, offer.zone, offer.machine_type, offer.market)
+    row = asdict(Shortage(*place, "taken", why, now + SHORTAGE_SPAN))
+    connection.execute(upsert(shortages).values(row).on_conflict_do_nothing())
 
 
 def active_shortages(

@@ -61,6 +61,7 @@ class Vm:
         stamp: Launch count that it carries in a label, the same whenever it is asked for; None
             before the first time.
         missed_at: Since when the provider's lists do not show it; None while they do.
+        warned_at: When it said that its cloud will take it back; None where it did not.
         ordered_at: When its end was ordered last, ``orders`` times in all.
         exit_code: How its training command ended; None while it runs.
         tail: The last lines that command printed.
@@ -96,6 +97,7 @@ class Vm:
     exit_code: int | None
     tail: str
     prices: tuple[SeenPrice, ...] = ()
+    warned_at: datetime | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -336,6 +338,25 @@ def record_missing(connection: Connection, vm_id: str, since: datetime | None) -
     """Note since when lists do not show the machine, or that they do again."""
     query = update(vms).where(vms.c.id == vm_id, vms.c.state != "gone")
     connection.execute(query.values(missed_at=since))
+
+
+def record_warning(connection: Connection, vm_id: str, now: datetime) -> Offer | None:
+    """Note that a machine will be taken back; return its place, or None where that is no news.
+
+    It is none when it was said before, or when the machine ends anyway.
+    """
+    has_ended = select(exits.c.worker).where(exits.c.worker == vm_id).exists()
+    query = (
+        update(vms)
+        .where(vms.c.id == vm_id, vms.c.state.in_(("intended", "launched")))
+        .where(vms.c.warned_at.is_(None), ~has_ended)
+        .values(warned_at=now)
+        .returning(vms.c.job)
+    )
+    job = connection.execute(query).scalar()
+    if job is None:
+        return None
+    return next(vm.offer for vm in of_job(connection, job) if vm.id == vm_id)
 
 
 def record_end_order(connection: Connection, vm_id: str, now: datetime) -> None:

@@ -154,7 +154,7 @@ def shortage_of(offer: Offer, error: CloudError, now: datetime) -> Shortage | No
 def shortage_at(connection: Connection, vm: Vm, now: datetime) -> Shortage | None:
     """Return why the place of a machine gives none now; None where it may."""
     known = active_shortages(connection, [vm.cloud], now)
-    return next((each for each in known if each.covers(vm.offer)), None)
+    return next((each for each in known if each.is_refusal and each.covers(vm.offer)), None)
 
 
 def roles_of(action: Launch) -> tuple[Role, ...]:

@@ -74,8 +74,9 @@ def stuck_servers(state: JobState) -> tuple[str, ...]:
 
 
 def missing_servers(state: JobState) -> int:
-    """Return how many servers the job lacks."""
-    return state.job.spec.strategy.servers - len(state.servers)
+    """Return how many servers the job lacks, those that their clouds take back among them."""
+    staying = [vm for vm in state.servers if vm.warned_at is None]
+    return state.job.spec.strategy.servers - len(staying)
 
 
 def are_servers_ready(state: JobState) -> bool:

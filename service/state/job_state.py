@@ -53,7 +53,7 @@ class JobState:
             known.
         hidden_reason: Why not, in the same words for as long as that lasts.
         places: Where its machines may be rented, in the order of the clouds file.
-        shortages: Which of them give none for a while.
+        shortages: Which of them give none for a while, or have just lost a machine.
     """
 
     now: datetime
@@ -99,9 +99,14 @@ class JobState:
 
     @property
     def unfinished_worker_vms(self) -> tuple[Vm, ...]:
-        """Alive machines whose worker is taking part, waiting or still booting."""
+        """Alive machines whose worker is taking part, waiting or still booting, and may go on.
+
+        One that its cloud takes back leaves by itself, and another is to be there by then.
+        """
         done = {worker.worker for worker in self.workers if worker.finished is not None}
-        return tuple(vm for vm in self.live_worker_vms if vm.id not in done)
+        return tuple(
+            vm for vm in self.live_worker_vms if vm.id not in done and vm.warned_at is None
+        )
 
     @property
     def ready_workers(self) -> tuple[WorkerRow, ...]:
@@ -248,10 +253,16 @@ class JobState:
     def offers(self) -> tuple[Offer, ...]:
         """Places to ask for machines now, best first: where its workers are, and no shortage."""
         markets = list(dict.fromkeys(offer.market for offer in self.places))
-        neighbours = Counter(vm.zone for vm in self.live_worker_vms)
-        free = [o for o in self.places if not any(each.covers(o) for each in self.shortages)]
-        # Traffic between zones costs money and time; the first market is the one asked for.
-        return tuple(sorted(free, key=lambda o: (markets.index(o.market), -neighbours[o.zone])))
+        neighbours = Counter(vm.zone for vm in self.unfinished_worker_vms)
+        refusing = [each for each in self.shortages if each.is_refusal]
+        free = [o for o in self.places if not any(each.covers(o) for each in refusing)]
+
+        def order(offer: Offer) -> tuple[int, bool, int]:
+            # Traffic between zones costs money and time; the first market is the one asked for.
+            has_lost = any(each.covers(offer) for each in self.shortages)
+            return markets.index(offer.market), has_lost, -neighbours[offer.zone]
+
+        return tuple(sorted(free, key=order))
 
     def worker(self, worker: str) -> WorkerRow | None:
         return next((w for w in self.workers if w.worker == worker), None)

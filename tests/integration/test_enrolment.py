@@ -235,6 +235,7 @@ SAID: dict[str, dict[str, Any]] = {
         "progress": {"generation": 0, "iteration": 0, "samples": 0, "epochs": 0.0, "metrics": {}}
     },
     "/v1/agent/lease": {},
+    "/v1/agent/notice": {"reason": "it is taken"},
     "/v1/agent/exit": {"code": 0, "tail": ""},
     "/v1/agent/code": {},
 }

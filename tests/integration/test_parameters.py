@@ -153,6 +153,7 @@ CHANGES: dict[str, Any] = {
     "/v1/agent/hello": {"worker": WORKER, "address": ""},
     "/v1/agent/report": {"worker": WORKER, "progress": REPORT},
     "/v1/agent/lease": None,
+    "/v1/agent/notice": {"worker": WORKER, "reason": "it is taken"},
     "/v1/agent/exit": {"worker": WORKER, "code": 0, "tail": ""},
 }
 

@@ -1,4 +1,4 @@
-"""Routes of machines: boot, enrol, hello, report, lease, exit; and backfill by an operator.
+"""Routes of machines: boot, enrol, hello, report, lease, notice, exit; backfill by an operator.
 
 Replies carry the newest Directive. On some clouds every process of a machine can read what it was
 launched with; the bootstrap token there is therefore worth one exchange, soon after the launch.
@@ -21,6 +21,7 @@ from scavenger.protocol import (
     EnrolmentReply,
     EnrolmentRequest,
     Hello,
+    InterruptionNotice,
     Reply,
     StepReport,
     VmLease,
@@ -40,6 +41,7 @@ from service.api.telemetry import ValidatedReport, parse_report, store_report
 from service.auth.permissions import BootstrapPrincipal, UserPrincipal, WorkerPrincipal
 from service.db import directives, jobs, measurements, vms, workers
 from service.db.jobs import record_event
+from service.db.shortages import record_taken
 from service.observability import metrics
 from service.observability.redaction import Redactor
 from service.state.job_state import describe_divergence, watched_series
@@ -158,6 +160,26 @@ def lease(app_state: State, caller: CurrentWorker) -> VmLease:
             connection, job.id, caller.worker, cap, now, is_over=job.is_ended_or_ending
         )
     return VmLease(max(left.total_seconds(), 0.0))
+
+
+@router.post("/agent/notice")
+def notice(app_state: State, caller: CurrentWorker, message: InterruptionNotice) -> dict[str, str]:
+    """The cloud will take a machine back: another is launched at once, while this one leaves."""
+    check_own_worker(caller, message.worker)
+    worker, now = caller.worker, app_state.now()
+    with app_state.engine.begin() as connection:
+        job = job_of(connection, worker)
+        place = vms.record_warning(connection, worker, now)
+        if place is None:
+            return {}
+        reason = storable_text(message.reason)
+        why = f"{worker} will be taken back: {reason}"
+        record_taken(connection, place, f"took a machine back: {reason}", now)
+        ends_at = None if message.ends_at is None else message.ends_at.isoformat()
+        facts = {"vm": worker, "reason": reason, "ends_at": ends_at}
+        record_event(connection, job, now, "interruption_notice", why, facts)
+        jobs.notify_job_changed(connection, job)
+    return {}
 
 
 @router.post("/agent/exit")
