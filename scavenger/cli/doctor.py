@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Annotated
 
 import httpx
 import typer
@@ -16,6 +19,7 @@ from rich.table import Table
 
 from scavenger.cli.options import HomeOption, OutputOption
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text, pluralize
+from scavenger.cli.programs import module_command, require_extra
 from scavenger.client.client import is_loopback
 from scavenger.client.diagnostics import (
     check_clocks,
@@ -39,24 +43,68 @@ from scavenger.client.profile import CONNECTION_FILE, data_directory
 from scavenger.errors import ExitCode
 from scavenger.schemas import CheckView, DiagnosticsView
 
+PermissionsOption = Annotated[
+    bool,
+    typer.Option(
+        "--permissions",
+        help="Ask each cloud of the clouds file which rights it grants; changes nothing.",
+    ),
+]
+CloudsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--clouds",
+        help="Clouds file for --permissions. Default: SCAVENGER_CLOUDS.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+
 SECRET_FILES = ("token", "secret", CONNECTION_FILE, "postgres/password")
 
 
 def doctor(
-    context: typer.Context, home: HomeOption = None, output: OutputOption = OutputFormat.TABLE
+    context: typer.Context,
+    home: HomeOption = None,
+    permissions: PermissionsOption = False,
+    clouds: CloudsOption = None,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Check the controller, its database, clocks, disk and secrets, and suggest remedies."""
     terminal, directory = get_terminal(context), data_directory() if home is None else home
-    checks = [*check_controller(terminal), *check_home_directory(directory.expanduser())]
-    # A controller that answers has checked the disk of its data directory itself.
-    if not any(check.name == "disk" for check in checks) and directory.exists():
-        checks.append(check_disk(shutil.disk_usage(directory).free))
-    found = DiagnosticsView(version=version("scavenger"), at=datetime.now(UTC), checks=checks)
+    if clouds is not None and not permissions:
+        raise typer.BadParameter("--clouds names the file for --permissions: pass both")
+    if permissions:
+        found = check_permissions_in_clouds(terminal, clouds)
+    else:
+        checks = [*check_controller(terminal), *check_home_directory(directory.expanduser())]
+        # A controller that answers has checked the disk of its data directory itself.
+        if not any(check.name == "disk" for check in checks) and directory.exists():
+            checks.append(check_disk(shutil.disk_usage(directory).free))
+        found = DiagnosticsView(version=version("scavenger"), at=datetime.now(UTC), checks=checks)
     terminal.print_result(found, output, render_checks(found))
-    failed = sum(check.state == "failed" for check in checks)
+    failed = sum(check.state == "failed" for check in found.checks)
     if failed:
         terminal.print_message(f"{pluralize(failed, 'check')} failed.")
         raise typer.Exit(ExitCode.OTHER)
+
+
+def check_permissions_in_clouds(terminal: Terminal, clouds: Path | None) -> DiagnosticsView:
+    """Return the checks of a program that asks each cloud which rights it grants.
+
+    It runs here, with the credentials of this computer, and needs no controller. One that answers
+    knows the id that stands on its machines, by which a cloud may judge.
+    """
+    require_extra("controller", "pydantic_settings", "sqlalchemy")
+    options = [] if clouds is None else [f"--clouds={clouds.expanduser().absolute()}"]
+    with suppress(ClientError), terminal.connect() as client:
+        checks = client.get_diagnostics().checks
+        options += [f"--owner={check.found}" for check in checks if check.name == "installation"]
+    command = module_command("service.clouds.doctor", *options)
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ended.returncode:
+        raise typer.Exit(ended.returncode)
+    return DiagnosticsView.model_validate_json(ended.stdout)
 
 
 def check_controller(terminal: Terminal) -> Iterator[CheckView]:

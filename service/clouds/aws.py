@@ -47,6 +47,7 @@ from service.clouds.aws_prices import (
     product_filters,
     spot_filters,
 )
+from service.clouds.aws_rights import DRY_RUN_VERDICTS, AwsVerdict, check_aws_rights
 from service.clouds.aws_store import AwsObjectStore
 from service.clouds.boot import render_boot_script
 from service.clouds.labels import OWNER_LABEL
@@ -58,6 +59,7 @@ from service.clouds.provider import (
     InstanceState,
     LaunchRequest,
 )
+from service.clouds.rights import Right, dry_request
 from service.errors import (
     CloudError,
     CloudsFileRefused,
@@ -67,7 +69,7 @@ from service.errors import (
     ProviderUnavailable,
     ServiceError,
 )
-from service.offers import SeenPrice
+from service.offers import Market, SeenPrice
 from service.prices import PricedRegion
 from service.settings import Settings
 
@@ -247,6 +249,32 @@ class AwsProvider:
                 )
                 products = _member(answer, "PriceList")
             yield from on_demand_prices(self._entry.region, machine_type, products, now)
+
+    def check_rights(self, owner: str) -> Iterator[Right]:
+        """Yield the rights that the entry needs, asked by dry runs."""
+
+        def parameters_of(machine_type: str, zone: str, market: Market) -> Mapping[str, Any]:
+            image = self._entry.image
+            request = dry_request(self.name, zone, machine_type, market, image, owner)
+            with _translated(f"look at {image}"):
+                return self._parameters(request)
+
+        def machines_of() -> Collection[Instance]:
+            shown = self.list()
+            return [one for one in shown if owner in ("", one.labels.get(OWNER_LABEL))]
+
+        return check_aws_rights(self._entry, self._ask, parameters_of, machines_of)
+
+    def _ask(self, service: str, call: str, **parameters: Any) -> AwsVerdict:
+        clients = {"ec2": self._ec2, "pricing": self._pricing, "ssm": self._ssm, "sts": self._sts}
+        with _translated(call):
+            try:
+                getattr(clients[service], call)(**parameters)
+            except ClientError as error:
+                if _code_of(error) not in DRY_RUN_VERDICTS:
+                    raise
+                return AwsVerdict(_code_of(error), error.response["Error"].get("Message", ""))
+        return AwsVerdict()
 
     def _parameters(self, request: LaunchRequest) -> Mapping[str, Any]:
         """Return what EC2 is asked for: the same for a key, or its repetition is a mismatch."""

@@ -28,10 +28,12 @@ from service.clouds.google_entry import GoogleEntry
 from service.clouds.google_errors import call_error, launch_error, operation_error
 from service.clouds.google_machine import GOOGLE_JOB_LABEL, GOOGLE_NAME_PREFIX, machine_of
 from service.clouds.google_prices import newest_spot_price, spot_price_question
+from service.clouds.google_rights import check_google_rights
 from service.clouds.google_store import GoogleObjectStore
 from service.clouds.labels import OWNER_LABEL, SIGNATURE_LABEL
 from service.clouds.object_store import ObjectStore
 from service.clouds.provider import CloudTraits, Instance, InstanceState, LaunchRequest
+from service.clouds.rights import Right
 from service.errors import (
     CloudError,
     CredentialsRefused,
@@ -224,6 +226,10 @@ class GoogleProvider:
         if any(self._holds(zone, provider_id) for zone in self._zones_to_search(provider_id)):
             raise ValueError(f"{provider_id} is not gone")
         self._zone_of.pop(provider_id, None)
+
+    def check_rights(self, owner: str) -> Iterator[Right]:
+        """Yield the permissions that the entry needs; Google judges by no label."""
+        return check_google_rights(self._entry, self._resolve_image())
 
     def close(self) -> None:
         """Give the connections back."""

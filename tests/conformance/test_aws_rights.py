@@ -197,6 +197,99 @@ def test_a_wildcard_stands_for_what_the_account_does_not_know_yet(
         aws.launch(request_for(key="untagged", owner=""))
 
 
+# What the doctor is told
+
+
+def doctor_of(aws: AwsProvider, owner: str = "ours") -> dict[str, bool | None]:
+    """Return each right that the doctor asks for, and what AWS says of it; False wins."""
+    told: dict[str, bool | None] = {}
+    for right in aws.check_rights(owner):
+        is_worse = told.get(right.name, True) is not False
+        told[right.name] = right.is_granted if is_worse else False
+    return told
+
+
+def test_a_dry_run_finds_each_right_of_the_policy_and_starts_nothing(
+    door: AwsDoor, reach: Callable[..., AwsProvider], request_for: Request, eventually: Eventually
+) -> None:
+    aws = reach(
+        instance_profile=PROFILE,
+        image=f"ssm:{IMAGE_PARAMETER}",
+        machine_type=TYPE,
+        subnets={ZONE: "subnet-000a", OTHER_ZONE: "subnet-000b"},
+    )
+    assert doctor_of(aws)["ec2:TerminateInstances"] is None, "no machine, so no tag to judge by"
+    machine = aws.launch(request_for())
+    eventually(lambda: is_up(aws, machine))
+    assert door.policy is not None
+    with_a_launch = {"ec2:CreateTags", "iam:PassRole"}
+    named = {action for one in door.policy.statements for action in one.actions} - with_a_launch
+    assert doctor_of(aws) == dict.fromkeys(named, True)
+    assert len(door.cloud.machines()) == 1
+    assert is_up(aws, machine)
+
+
+RIGHTS = sorted({action for one in policy().statements for action in one.actions})
+
+
+@pytest.mark.parametrize("missing", RIGHTS)
+def test_a_right_that_is_missing_is_named_with_what_to_do(
+    door: AwsDoor,
+    reach: Callable[..., AwsProvider],
+    request_for: Request,
+    eventually: Eventually,
+    missing: str,
+) -> None:
+    aws = reach(
+        instance_profile=PROFILE,
+        image=f"ssm:{IMAGE_PARAMETER}",
+        machine_type=TYPE,
+        subnets={ZONE: "subnet-000a"},
+    )
+    machine = aws.launch(request_for())
+    eventually(lambda: is_up(aws, machine))
+    full = policy()
+    door.policy = AwsPolicy(
+        tuple(
+            replace(one, actions=tuple(each for each in one.actions if each != missing))
+            for one in full.statements
+        )
+    )
+    lacking = {right.name: right for right in aws.check_rights("ours") if right.is_granted is False}
+    assert set(lacking) == {missing}
+    assert f"allow {missing}" in lacking[missing].remedy
+    assert "assumed-role/controller" in lacking[missing].remedy
+
+
+def test_another_owner_or_type_is_told_as_a_missing_right(
+    reach: Callable[..., AwsProvider],
+) -> None:
+    subnets = {ZONE: "subnet-000a"}
+    assert doctor_of(reach(subnets=subnets, machine_type=TYPE), "")["ec2:RunInstances"] is False
+    dear = reach(subnets=subnets, machine_type="g5.xlarge")
+    assert doctor_of(dear)["ec2:RunInstances"] is False
+
+
+def test_an_entry_that_ec2_cannot_read_is_no_missing_right(
+    door: AwsDoor, reach: Callable[..., AwsProvider]
+) -> None:
+    door.policy = policy(MachineTypes=["*"], Images=["*"])
+    aws = reach(image="ami-0f0f0f0f", machine_type=TYPE, subnets={ZONE: "subnet-000a"})
+    rights = [right for right in aws.check_rights("ours") if right.name == "ec2:RunInstances"]
+    assert {right.is_granted for right in rights} == {None}
+    assert all("correct the entry" in right.remedy for right in rights)
+
+
+@pytest.mark.parametrize("code", ["InvalidClientTokenId", "ExpiredToken", "SignatureDoesNotMatch"])
+def test_credentials_that_are_not_known_end_the_questions(
+    door: AwsDoor, reach: Callable[..., AwsProvider], code: str
+) -> None:
+    door.refuse_next("GetCallerIdentity", code)
+    with pytest.raises(CredentialsRefused, match=code):
+        list(reach().check_rights("ours"))
+    assert door.calls() == {"GetCallerIdentity": 1}
+
+
 # What must be denied: other launches, through the SDK and the door
 
 

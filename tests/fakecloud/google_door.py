@@ -17,7 +17,7 @@ from pydantic_core import from_json, to_json
 
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.faults import Refused
-from tests.fakecloud.google_policy import GoogleGrant, GoogleNeed, google_needs
+from tests.fakecloud.google_policy import GoogleGrant, GoogleNeed, google_need, google_needs
 from tests.fakecloud.google_rules import (
     CUSTOM_TYPE,
     IN_GOOGLES_WORDS,
@@ -144,7 +144,14 @@ class GoogleDoor:
             ("GET", f"{project}{zone}/machineTypes", "machineTypes.list", self._machine_types),
             ("GET", f"{project}{zone}/machineTypes{name}", "machineTypes.get", self._machine_type),
             ("GET", f"{project}/global/images/family{name}", "images.getFromFamily", self._family),
-            ("POST", "/v1/projects/(?P<project>[^/:]+):testIamPermissions", "", self._permissions),
+            ("POST", rf"{project}/.+/testIamPermissions", "", self._permissions),
+            ("POST", r"/v1/projects/(?P<project>[^/:]+):testIamPermissions", "", self._permissions),
+            (
+                "POST",
+                r"/v1/projects/(?P<project>-)/serviceAccounts/[^/:]+:testIamPermissions",
+                "",
+                self._permissions,
+            ),
         )
 
     def memory(self) -> object:
@@ -171,7 +178,8 @@ class GoogleDoor:
                 continue
             names = found.groupdict()
             self._authorize(call, f"compute.{permission}" if permission else "")
-            if names.pop("project") not in (self.manners.project, *self._image_projects()):
+            known = {self.manners.project, "-", *self._image_projects()}
+            if names.pop("project") not in known:
                 raise missing(call.path)
             if names.get("zone") not in (None, *self.manners.zones):
                 raise invalid("zone", names["zone"])
@@ -374,8 +382,10 @@ class GoogleDoor:
         return self._describe(name, resolve)
 
     def _permissions(self, call: GoogleCall) -> Json:
-        asked = call.body["permissions"]
-        return {"permissions": [one for one in asked if one not in self.denied]}
+        """Return which permissions the caller has on a resource; asking needs none."""
+        path = re.sub(r"^/(compute/)?v1/|[/:]testIamPermissions$", "", call.path)
+        needs = [google_need(one, path) for one in call.body["permissions"]]
+        return {"permissions": [one.permission for one in needs if self._is_granted(one)]}
 
     def _describe(self, about: str, do: Callable[[float], Json]) -> Json:
         """Answer what concerns no machine, unless it is programmed to be refused."""

@@ -71,12 +71,12 @@ def google_needs(permission: str, path: str, body: Mapping[str, Any]) -> Iterato
     if permission == "compute.instances.create":
         yield from _insert_needs(project, zone, body)
     elif permission:
-        yield _need(permission, path if path.split("/")[-2] in TYPES else project)
+        yield google_need(permission, path if path.split("/")[-2] in TYPES else project)
 
 
 def _insert_needs(project: str, zone: str, body: Mapping[str, Any]) -> Iterator[GoogleNeed]:
     machine = f"{zone}/instances/{body.get('name')}"
-    yield _need("compute.instances.create", machine)
+    yield google_need("compute.instances.create", machine)
     for part, permission in (
         ("labels", "compute.instances.setLabels"),
         ("metadata", "compute.instances.setMetadata"),
@@ -84,22 +84,23 @@ def _insert_needs(project: str, zone: str, body: Mapping[str, Any]) -> Iterator[
         ("tags", "compute.instances.setTags"),
     ):
         if body.get(part):
-            yield _need(permission, machine)
+            yield google_need(permission, machine)
     for account in body.get("serviceAccounts", ()):
         yield GoogleNeed(ACT_AS, f"projects/-/serviceAccounts/{account['email']}", ACCOUNT_TYPE)
     for disk in body.get("disks", ()):
-        yield _need("compute.disks.create", f"{zone}/disks/{body.get('name')}")
+        yield google_need("compute.disks.create", f"{zone}/disks/{body.get('name')}")
         image = re.sub(r"^.*(?=projects/)", "", disk["initializeParams"]["sourceImage"])
-        yield _need("compute.images.useReadOnly", image)
+        yield google_need("compute.images.useReadOnly", image)
     for nic in body.get("networkInterfaces", ()):
         subnet = nic.get("subnetwork", "")
         within = subnet if subnet.startswith("projects/") else f"{project}/{subnet}"
-        yield _need("compute.subnetworks.use", within)
+        yield google_need("compute.subnetworks.use", within)
         if nic.get("accessConfigs"):
-            yield _need("compute.subnetworks.useExternalIp", within)
+            yield google_need("compute.subnetworks.useExternalIp", within)
 
 
-def _need(permission: str, resource: str) -> GoogleNeed:
+def google_need(permission: str, resource: str) -> GoogleNeed:
+    """Return the need of a permission on a resource, whose type its path tells."""
     collections = [part for part in resource.split("/")[::2] if part in TYPES]
     if not collections:
         return GoogleNeed(permission, resource)

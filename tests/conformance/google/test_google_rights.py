@@ -117,6 +117,36 @@ def test_the_role_for_a_bucket_names_no_more_than_objects() -> None:
     assert role["includedPermissions"] == [f"storage.objects.{verb}" for verb in verbs]
 
 
+# What the doctor is told
+
+FULL_ENTRY = {"service_account": WORKERS, "public_address": True}
+
+
+def test_the_doctor_asks_for_each_permission_of_the_role(door: GoogleDoor, reach: Reach) -> None:
+    rights = {right.name: right for right in reach(**FULL_ENTRY).check_rights("ours")}
+    assert {name: right.is_granted for name, right in rights.items()} == dict.fromkeys(
+        PERMISSIONS | {ACT_AS}, True
+    )
+    plain = {right.name for right in reach(image=IMAGE).check_rights("")}
+    assert PERMISSIONS - plain == {
+        "compute.images.getFromFamily",
+        "compute.instances.setServiceAccount",
+        "compute.subnetworks.useExternalIp",
+    }
+
+
+@pytest.mark.parametrize("missing", sorted(PERMISSIONS | {ACT_AS}))
+def test_a_permission_that_is_missing_is_named_with_what_to_do(
+    door: GoogleDoor, reach: Reach, missing: str
+) -> None:
+    door.denied.add(missing)
+    told = {right.name: right for right in reach(**FULL_ENTRY).check_rights("ours")}
+    lacking = [right for right in told.values() if not right.is_granted]
+    assert [right.name for right in lacking] == [missing] or missing.endswith("getFromFamily")
+    assert told[missing].is_granted is (None if missing.endswith("getFromFamily") else False)
+    assert "grant" in told[missing].remedy
+
+
 # What must be denied
 
 
