@@ -58,8 +58,10 @@ def diff_machine(
         return diff_unlisted(vm, now, lag, boot, is_job_over=is_job_over)
     if instance.state is InstanceState.GONE:
         return VmChange.MARK_GONE
-    # The answer to its launch was lost, as when the controller was killed before it stored it.
-    if vm.provider_id is None:
+    # The answer to its launch was lost, as when the controller was killed before it stored it. Or an
+    # ask that was late made another one where a name is free again: that is the one to be ended.
+    is_another = instance.provider_id != vm.provider_id and instance.zone in ("", vm.zone)
+    if vm.provider_id is None or is_another:
         return VmChange.CONFIRM_LAUNCH
     if instance.state is InstanceState.STOPPED and vm.ordered_at is None:
         return VmChange.END_STOPPED
@@ -81,9 +83,12 @@ def diff_unlisted(
         return VmChange.MARK_GONE  # the cloud was never asked for it
     if vm.provider_id is None and vm.open_asks == 0:
         return VmChange.MARK_REFUSED  # each ask was certainly answered with a no
-    should_be = vm.attempted_at + (boot if vm.provider_id is None else timedelta(0))
+    # Where a name is free again, an ask that is still on its way may make a second machine.
+    may_come = vm.provider_id is None or vm.open_asks > 1
+    should_be = vm.attempted_at + (boot if may_come else timedelta(0))
     if now < should_be:
-        return VmChange.NONE
+        is_news = vm.provider_id is not None and vm.missed_at is None
+        return VmChange.MARK_MISSING if is_news else VmChange.NONE
     is_first = vm.missed_at is None or vm.missed_at < should_be
     since = now if vm.missed_at is None or is_first else vm.missed_at
     if now - since >= lag:

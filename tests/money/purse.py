@@ -55,6 +55,7 @@ LONGEST_PAUSE = 1.0  # seconds a tick may be held up; max_boot_seconds has room 
 LEAST_SPARE = 4.0
 PATIENCE = 5.0
 LAST_STEP = 60
+LATEST_COPY = 2.0
 YEAR = 3.2e7
 MARKETS: tuple[Market, ...] = ("on_demand", "spot")
 # What the providers of real clouds promise, and a price that exceeds that of disk and address.
@@ -89,7 +90,8 @@ faults = st.sampled_from(
 )
 launch_faults = faults | st.sampled_from(
     [
-        *(LateRequest(2.0), LateRequest(60.0), Duplicate(2.0), Duplicate(60.0)),
+        *(LateRequest(2.0), LateRequest(60.0), LateRequest(250.0)),
+        *(Duplicate(2.0), Duplicate(60.0), Duplicate(250.0)),
         *(Refused("InsufficientInstanceCapacity"), Interrupted(5.0, 10.0)),
     ]
 )
@@ -453,9 +455,16 @@ class Purse(RuleBasedStateMachine):
         assert world.bill(FOREVER, rows) <= ledger.accrued(rows, world.clock.moment()) + EXACTLY
 
     def _kept(self, fault: Fault) -> Fault:
-        """Return a fault as late as the provider's promise allows, but no later."""
+        """Return a fault as late as the provider's promise allows, but no later.
+
+        Where names are free again, a copy of a launch that was answered is not later than seconds:
+        it travels on the connection of the answer.
+        """
         most = self.world.manners.spare - LONGEST_PAUSE
+        is_free_again = self.world.cloud.settings.are_tokens_free_again
         match fault:
+            case Duplicate(after) if is_free_again:
+                return Duplicate(min(after, LATEST_COPY))
             case LateRequest(after) | Duplicate(after):
                 return type(fault)(min(after, most))
             case _:

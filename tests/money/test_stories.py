@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
 from scavenger.schemas import JobPhase
 from tests.builders import spec
+from tests.fakecloud.emulator import open_emulator
 from tests.fakecloud.faults import Ignored, LateRequest, LostRequest, Omitted, Refused
 from tests.money import promises
 from tests.money.purse import Purse
+from tests.money.runs import prepare_price_watch
 from tests.money.stage import Stage
 from tests.money.world import Manners
 
 Make = Callable[..., Purse]
+RENTED = Manners(boot=0.0, spare=300.0, ending=6.0, lag=0.0, seed=0, minimum=60.0)
 
 
 @pytest.fixture
@@ -36,6 +42,24 @@ def make(engine: Engine) -> Iterator[Make]:
     yield submit
     for purse in made:
         purse.teardown()
+
+
+@pytest.fixture
+def rent(engine: Engine) -> Iterator[Make]:
+    """Submit a job of one machine to an emulated cloud."""
+    with ExitStack() as opened:
+
+        def submit(cloud: str, **changes: Any) -> Purse:
+            emulator = opened.enter_context(open_emulator(cloud))
+            assert emulator is not None
+            prepare_price_watch(engine, emulator)
+            purse = Purse(engine, Stage(engine), emulator=emulator)
+            limits = {"workers": "1..1", "batch": [96], "max_cost": "2 USD"}
+            purse.submit(spec(limits=limits, price="3.6 USD/h"), replace(RENTED, **changes), [])
+            opened.callback(purse.teardown)
+            return purse
+
+        yield submit
 
 
 def ask_in_vain(purse: Purse) -> None:
@@ -110,3 +134,20 @@ def test_a_lost_server_whose_boot_the_cap_does_not_pay_ends_the_job(make: Make) 
     _, job, _ = purse.world.written()
     assert job.phase is JobPhase.CAPPED, done
     promises.check(purse.world)
+
+
+def test_a_launch_that_arrives_when_its_name_is_free_again_makes_a_machine_that_is_paid(
+    rent: Make,
+) -> None:
+    purse = rent("google")
+    purse.world.cloud.faults.next("launch", LateRequest(250.0))
+    purse.tick(0)
+    purse.wait(3.0)
+    purse.tick(0)  # the second ask is answered
+    purse.cancel(is_meant=True)
+    for _ in range(40):
+        purse.tick(0)
+        purse.wait(10.0)
+        promises.check(purse.world)
+    assert len(purse.world.cloud.machines()) == 2
+    assert not purse.world.machines()

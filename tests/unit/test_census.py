@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -23,6 +24,7 @@ ASKED_SOON = {
 }
 BEFORE = {"attempted_at": LONG_AGO - BOOT}
 UNSEEN = {**ENDING, "provider_id": None}
+TWICE = {**ENDING, "open_asks": 2}  # one ask was answered, and another may be on its way
 OVER = {"prepaid_until": NOW - ledger.POWER_OFF_GRACE - timedelta(seconds=1)}
 
 
@@ -57,6 +59,10 @@ def shown(state: InstanceState) -> Instance:
         ({**UNSEEN, "attempted_at": NOW - BOOT}, False, VmChange.MARK_MISSING),
         ({**UNSEEN, "attempted_at": LONG_AGO, "missed_at": LONG_AGO}, False, VmChange.MARK_MISSING),
         ({**ENDING, "attempted_at": LONG_AGO, "missed_at": LONG_AGO}, False, VmChange.MARK_GONE),
+        ({**TWICE, "attempted_at": NOW - BOOT / 2}, False, VmChange.MARK_MISSING),
+        ({**TWICE, "attempted_at": NOW - BOOT / 2, "missed_at": NOW}, False, VmChange.NONE),
+        ({**TWICE, "attempted_at": LONG_AGO, "missed_at": LONG_AGO}, False, VmChange.MARK_MISSING),
+        ({**TWICE, **BEFORE, "missed_at": LONG_AGO}, False, VmChange.MARK_GONE),
     ],
 )
 def test_a_machine_that_no_list_shows(
@@ -89,6 +95,16 @@ def test_a_machine_that_a_list_shows(
     assert (
         diff_machine(vm(1, **machine), shown(state), NOW, LAG, BOOT, is_job_over=False) is expected
     )
+
+
+def test_a_second_machine_of_a_name_that_was_free_again_takes_the_place_of_the_first() -> None:
+    second = Instance("provider-2", "key-1", "job_1", InstanceState.RUNNING)
+    ended = vm(1, **ENDING)
+    found = diff_machine(ended, second, NOW, LAG, BOOT, is_job_over=True)
+    assert found is VmChange.CONFIRM_LAUNCH
+    elsewhere = replace(second, zone="another")
+    found = diff_machine(ended, elsewhere, NOW, LAG, BOOT, is_job_over=True)
+    assert found is VmChange.NONE
 
 
 @pytest.mark.parametrize(
