@@ -58,8 +58,8 @@ def diff_machine(
         return diff_unlisted(vm, now, lag, boot, is_job_over=is_job_over)
     if instance.state is InstanceState.GONE:
         return VmChange.MARK_GONE
-    # The answer to its launch was lost, as when the controller was killed before it stored it. Or an
-    # ask that was late made another one where a name is free again: that is the one to be ended.
+    # The answer to its launch was lost, as when the controller was killed before it stored it. Or
+    # a late ask made another one, where a name is free again: that is the one to be ended.
     is_another = instance.provider_id != vm.provider_id and instance.zone in ("", vm.zone)
     if vm.provider_id is None or is_another:
         return VmChange.CONFIRM_LAUNCH

@@ -5,6 +5,7 @@ A story that shows one without a kill is left out, so the kill is what finds it.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -47,14 +48,15 @@ def key_with_the_answer(
     fleet: Fleet, lease: JobLease, job: StoredJob, vm: Vm, present: CurrentTime
 ) -> None:
     """Make a launch key up, and write it down once the machine is there."""
-    now, boot = present(), timedelta(seconds=fleet.provider.traits.max_boot_seconds)
+    now, provider = present(), fleet.clouds[vm.cloud]
+    boot = timedelta(seconds=provider.traits.max_boot_seconds)
     with under_lease(fleet.engine, lease) as connection:
         stamp = fleet.launch_counter.count_launch(connection)
         ledger.reserve_attempt(connection, vm, job.spec.limits.max_cost, now, boot, stamp)
     key = str(uuid4())
     labels = fleet.resource_labels.labels(key, stamp)
     asked = replace(fleet._launch_request(job, vm, labels), launch_key=key)
-    instance = fleet.provider.launch(asked)
+    instance = provider.launch(asked)
     with under_lease(fleet.engine, lease) as connection:
         mine = schema.vms.c.id == vm.id
         connection.execute(update(schema.vms).where(mine).values(launch_key=key))
@@ -65,7 +67,7 @@ def launch_then_intend(
     fleet: Fleet, lease: JobLease, snapshot: JobState, action: Launch, present: CurrentTime
 ) -> None:
     """Launch under the right keys, and write down afterwards that one will."""
-    span = timedelta(minutes=10)
+    span, provider = timedelta(minutes=10), fleet.clouds[action.offer.cloud]
     for number, role in enumerate(roles_of(action), len(snapshot.vms) + 1):
         key = str(uuid5(vms.LAUNCH_KEY_NAMESPACE, f"{snapshot.job.id}/{number}"))
         with under_lease(fleet.engine, lease) as connection:
@@ -84,7 +86,7 @@ def launch_then_intend(
             price_per_hour=terms.price_per_hour,
             prepaid=span.total_seconds(),
         )
-        fleet.provider.launch(fleet._launch_request(snapshot.job, vm, labels))
+        provider.launch(fleet._launch_request(snapshot.job, vm, labels))
     launch(fleet, lease, snapshot, action, present)
 
 
@@ -134,12 +136,14 @@ def forget_final_jobs(connection: Connection) -> list[str]:
     return list(connection.execute(unfinished.union(ending)).scalars())
 
 
-def sweep_one_by_one(connection: Connection, now: datetime, pause: timedelta) -> int | None:
+def sweep_one_by_one(
+    connection: Connection, cloud: str, now: datetime, pause: timedelta
+) -> int | None:
     """Begin no sweep before the last one has ended."""
     open_ones = select(schema.sweeps.c.number).where(schema.sweeps.c.shown.is_(None))
     if connection.execute(open_ones).first() is not None:
         return None
-    return begin(connection, now, pause)
+    return begin(connection, cloud, now, pause)
 
 
 def lease_for_ever(
@@ -180,6 +184,7 @@ MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
 }
 
 
+BROKEN = re.compile(r"^(AttributeError|ImportError|NameError|TypeError)", re.MULTILINE)
 STORIES = [NAMED[name] for name in ("terminate-early", "launch", "sweep")]
 
 
@@ -207,14 +212,23 @@ def hunt(name: str) -> tuple[int, str | None]:
         for story in STORIES:
             try:
                 run = theatre.plain(story).run
-            except AssertionError:
+            except AssertionError as error:
+                require_sound(name, (str(error).replace("\\n", "\n"),))
                 continue
             for at in (effect + 1 for effect in run.effects if 0 < effect < len(run.lines)):
                 tried += 1
                 outcome = theatre.play(story, theatre.plain(story), (run.kill(at),))
+                require_sound(name, outcome.wrong)
                 if outcome.wrong:
                     return tried, f"{story.name}:{at}, {outcome.wrong[0]}"
     return tried, None
+
+
+def require_sound(name: str, wrong: tuple[str, ...]) -> None:
+    """Raise AttributeError if a mutant calls what the product no longer has."""
+    for sentence in wrong:
+        if BROKEN.search(sentence):
+            raise AttributeError(f"the mutant {name!r} is broken: {sentence}")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class GoogleEmulator(HttpServer):
     Args:
         zones: Their letters, best first; the region has no others.
         request_memory: Seconds for which a request id is remembered. How long Google does is not
-            documented: by default not at all, so that a late copy of a launch makes a machine.
+            documented: by default seconds, so that a launch that is late makes a machine.
     """
 
     habits = rented_habits(
@@ -76,7 +76,7 @@ class GoogleEmulator(HttpServer):
         },
     )
 
-    def __init__(self, zones: str = "ab", request_memory: float = 0.0) -> None:
+    def __init__(self, zones: str = "ab", request_memory: float = 10.0) -> None:
         super().__init__(self._answer)
         self.tap = Tap()
         names = tuple(self.habits.zone(letter) for letter in zones)
