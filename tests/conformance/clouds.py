@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from service.clouds.provider import Instance, InstanceState, LaunchRequest, Provider
 from service.errors import LaunchRefused, ProviderUnavailable
+from tests.fakecloud.cloud import FakeCloud
 
 
 def state(provider: Provider, instance: Instance) -> InstanceState | None:
@@ -28,6 +29,35 @@ def is_gone(provider: Provider, instance: Instance) -> bool:
 
 Request = Callable[..., LaunchRequest]
 Eventually = Callable[[Callable[[], object]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class UsualLaunch:
+    """What the launches of one cloud's tests have in common.
+
+    Attributes:
+        offer: Facts of the offer that differ from those of a fake cloud.
+        prepaid: Seconds after which the machine powers itself off.
+    """
+
+    offer: Mapping[str, str] = field(default_factory=lambda: {"zone": "a", "machine_type": "small"})
+    labels: Mapping[str, str] = field(
+        default_factory=lambda: {"purpose": "conformance_test", "owner-1": "none"}
+    )
+    prepaid: float = 60.0
+
+
+def advancing(cloud: FakeCloud) -> Eventually:
+    """Return what lets the time of a fake cloud pass until something is true."""
+
+    def advance_until(is_true: Callable[[], object]) -> None:
+        for _ in range(120):
+            if is_true():
+                return
+            cloud.clock.advance(1.0)
+        assert is_true()
+
+    return advance_until
 
 
 class ProviderConformance:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from math import inf
+from typing import Any
 
 import pytest
 
 from service.clouds.provider import LaunchRequest
 from tests.builders import boot, offer
+from tests.conformance.clouds import Eventually, Request, UsualLaunch, advancing
 from tests.controller_double import BOOTSTRAP, ControllerDouble
+from tests.fakecloud.ec2_door import AwsDoor
+from tests.fakecloud.google_door import GoogleDoor
 
 FOREVER = ("sleep", "600")
 
@@ -36,20 +41,34 @@ def controller() -> Iterator[ControllerDouble]:
 
 
 @pytest.fixture
-def request_for(controller: ControllerDouble) -> Callable[..., LaunchRequest]:
+def usual_launch() -> UsualLaunch:
+    """What launches have in common; each cloud has its own."""
+    return UsualLaunch()
+
+
+@pytest.fixture
+def request_for(controller: ControllerDouble, usual_launch: UsualLaunch) -> Request:
     def make(
         *command: str,
         key: str = "key-1",
-        prepaid: float = 60.0,
-        zone: str = "a",
-        machine_type: str = "small",
+        prepaid: float = usual_launch.prepaid,
+        labels: Mapping[str, str] = usual_launch.labels,
+        max_run_seconds: float = inf,
+        **place: Any,
     ) -> LaunchRequest:
         controller.assign(command=command or FOREVER)
+        told = {"controller": controller.url, "token": BOOTSTRAP, "worker": key}
         return LaunchRequest(
             launch_key=key,
-            offer=offer("0.5", zone=zone, machine_type=machine_type),
-            boot=boot(controller=controller.url, token=BOOTSTRAP, worker=key, prepaid=prepaid),
-            labels={"purpose": "conformance_test", "owner-1": "none"},
+            offer=offer("0.5", **{**usual_launch.offer, **place}),
+            boot=boot(**told, prepaid=prepaid, agent="a" * 64),
+            labels=labels,
+            max_run_seconds=max_run_seconds,
         )
 
     return make
+
+
+@pytest.fixture
+def eventually(door: AwsDoor | GoogleDoor) -> Eventually:
+    return advancing(door.cloud)

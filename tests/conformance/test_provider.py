@@ -34,6 +34,7 @@ from tests.conformance.clouds import (
     Eventually,
     ProviderConformance,
     Request,
+    advancing,
     is_gone,
     is_up,
     state,
@@ -107,14 +108,7 @@ class TestFakeCloudProvider(ProviderConformance):
 
     @pytest.fixture
     def eventually(self, fake: CloudServer) -> Eventually:
-        def advance_until(is_true: Callable[[], object]) -> None:
-            for _ in range(120):
-                if is_true():
-                    return
-                fake.cloud.clock.advance(1.0)
-            assert is_true()
-
-        return advance_until
+        return advancing(fake.cloud)
 
     def test_installations_do_not_see_each_other(
         self, reach: Reach, request_for: Request, eventually: Eventually

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from scavenger.schemas import DiagnosticsView
+from tests.conformance.aws.rental import ZONE, make_door
+from tests.conformance.aws.test_aws_rights import policy
 from tests.conformance.google.rental import ENTRY, GCE_TYPE, google_cloud
 from tests.conformance.google.test_google_rights import BOUND
-from tests.conformance.test_aws import ZONE, make_door
-from tests.conformance.test_aws_rights import policy
 from tests.fakecloud.aws_region import GROUP, IMAGE
 from tests.fakecloud.ec2_door import AwsDoor
 from tests.fakecloud.google_door import GoogleDoor

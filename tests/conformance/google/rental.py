@@ -7,7 +7,7 @@ from typing import Any
 
 from service.clouds.google import GoogleProvider
 from service.clouds.labels import OWNER_LABEL, SIGNATURE_LABEL
-from service.clouds.provider import LaunchRequest
+from tests.conformance.clouds import UsualLaunch
 from tests.fakecloud.bill import Tariff
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
@@ -26,8 +26,12 @@ ENTRY = {
     "image": FAMILY,
 }
 LABELS = {OWNER_LABEL: "ours", SIGNATURE_LABEL: "0123abcd", "purpose": "conformance"}
+USUAL = UsualLaunch(
+    offer={"cloud": "google", "zone": ZONE, "machine_type": GCE_TYPE, "image": FAMILY},
+    labels=LABELS,
+    prepaid=86400.0,
+)
 Reach = Callable[..., GoogleProvider]
-Ask = Callable[..., LaunchRequest]
 
 
 def google_cloud(**manners: Any) -> FakeCloud:

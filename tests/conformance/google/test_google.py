@@ -24,7 +24,7 @@ from service.errors import (
     ProviderUnavailable,
 )
 from tests.builders import NOW
-from tests.conformance.clouds import Eventually, ProviderConformance, is_up, state
+from tests.conformance.clouds import Eventually, ProviderConformance, Request, is_up, state
 from tests.conformance.google.rental import (
     ENDING,
     ENTRY,
@@ -34,7 +34,6 @@ from tests.conformance.google.rental import (
     OTHER_ZONE,
     THIRD_ZONE,
     ZONE,
-    Ask,
     Reach,
     asked,
     google_cloud,
@@ -74,7 +73,7 @@ class TestGoogleProvider(ProviderConformance):
 @pytest.mark.parametrize("market", ["on_demand", "spot"])
 @pytest.mark.parametrize("machine_type", [GCE_TYPE, "g2-standard-4"])
 def test_a_launch_asks_for_a_machine_that_leaves_nothing_behind(
-    market: str, machine_type: str, request_for: Ask
+    market: str, machine_type: str, request_for: Request
 ) -> None:
     door = GoogleDoor(google_cloud(tariffs=dict.fromkeys([machine_type], PLAIN)))
     with HttpServer(door.answer) as server:
@@ -127,7 +126,7 @@ def test_a_launch_asks_for_a_machine_that_leaves_nothing_behind(
 def test_a_machine_stands_in_the_subnetwork_and_has_a_public_address_only_where_told(
     door: GoogleDoor,
     reach: Reach,
-    request_for: Ask,
+    request_for: Request,
     changes: dict[str, Any],
     subnetwork: str,
     has_address: bool,
@@ -145,7 +144,7 @@ def test_a_machine_stands_in_the_subnetwork_and_has_a_public_address_only_where_
     max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 def test_the_cloud_itself_ends_each_machine_no_sooner_than_asked_and_in_googles_bounds(
-    door: GoogleDoor, reach: Reach, request_for: Ask, seconds: float
+    door: GoogleDoor, reach: Reach, request_for: Request, seconds: float
 ) -> None:
     key = f"key-{len(door.calls)}"
     reach().launch(request_for(key=key, max_run_seconds=seconds))
@@ -159,7 +158,7 @@ def test_the_cloud_itself_ends_each_machine_no_sooner_than_asked_and_in_googles_
 
 
 def test_a_repeated_launch_sends_the_same_request_id_and_gets_the_same_machine(
-    door: GoogleDoor, reach: Reach, request_for: Ask
+    door: GoogleDoor, reach: Reach, request_for: Request
 ) -> None:
     first = reach().launch(request_for())
     assert reach().launch(request_for(prepaid=59.0)) == first
@@ -169,7 +168,7 @@ def test_a_repeated_launch_sends_the_same_request_id_and_gets_the_same_machine(
 
 
 def test_a_name_that_is_taken_by_the_same_launch_is_adopted(
-    door: GoogleDoor, reach: Reach, request_for: Ask
+    door: GoogleDoor, reach: Reach, request_for: Request
 ) -> None:
     door.manners = GoogleManners(request_memory=0.0)
     first = reach().launch(request_for())
@@ -187,7 +186,7 @@ def test_a_name_that_is_taken_by_the_same_launch_is_adopted(
     ],
 )
 def test_a_name_that_another_launch_has_taken_is_refused(
-    door: GoogleDoor, reach: Reach, request_for: Ask, labels: dict[str, str]
+    door: GoogleDoor, reach: Reach, request_for: Request, labels: dict[str, str]
 ) -> None:
     door.cloud.launch("scv-key-1", RunRequest(GCE_TYPE, ZONE, labels=labels))
     with pytest.raises(LaunchRefused, match="not launched by this installation"):
@@ -195,7 +194,7 @@ def test_a_name_that_another_launch_has_taken_is_refused(
 
 
 def test_a_name_is_free_again_and_numbers_are_not(
-    door: GoogleDoor, reach: Reach, request_for: Ask, eventually: Eventually
+    door: GoogleDoor, reach: Reach, request_for: Request, eventually: Eventually
 ) -> None:
     cloud = reach()
     first = cloud.launch(request_for())
@@ -214,7 +213,7 @@ def test_a_name_is_free_again_and_numbers_are_not(
 
 
 def test_what_is_no_number_ends_nothing(
-    door: GoogleDoor, reach: Reach, request_for: Ask, eventually: Eventually
+    door: GoogleDoor, reach: Reach, request_for: Request, eventually: Eventually
 ) -> None:
     machine = reach().launch(request_for())
     eventually(lambda: is_up(reach(), machine))
@@ -225,7 +224,7 @@ def test_what_is_no_number_ends_nothing(
 
 
 def test_an_end_gives_no_time_for_a_graceful_shutdown_and_sends_no_request_id(
-    door: GoogleDoor, reach: Reach, request_for: Ask
+    door: GoogleDoor, reach: Reach, request_for: Request
 ) -> None:
     cloud = reach()
     machine = cloud.launch(request_for())
@@ -237,7 +236,7 @@ def test_an_end_gives_no_time_for_a_graceful_shutdown_and_sends_no_request_id(
 
 @pytest.mark.parametrize("ends_by", ["power off", "order"])
 def test_the_key_of_a_machine_that_ends_or_stopped_is_used_up(
-    door: GoogleDoor, reach: Reach, request_for: Ask, ends_by: str
+    door: GoogleDoor, reach: Reach, request_for: Request, ends_by: str
 ) -> None:
     machine = reach().launch(request_for())
     door.cloud.clock.advance(60.0)
@@ -254,11 +253,11 @@ def test_the_key_of_a_machine_that_ends_or_stopped_is_used_up(
 
 
 def test_machines_of_all_zones_of_the_region_are_listed_with_their_zone(
-    door: GoogleDoor, reach: Reach, request_for: Ask
+    door: GoogleDoor, reach: Reach, request_for: Request
 ) -> None:
     wide = reach(zones=[ZONE, OTHER_ZONE, THIRD_ZONE])
     launched = [
-        wide.launch(request_for(f"key-{number}-{zone[-1]}", zone=zone))
+        wide.launch(request_for(key=f"key-{number}-{zone[-1]}", zone=zone))
         for zone in (ZONE, OTHER_ZONE, THIRD_ZONE)
         for number in range(3)
     ]
@@ -282,11 +281,11 @@ def test_a_long_list_comes_in_pages(door: GoogleDoor, reach: Reach) -> None:
 
 
 def test_a_zone_that_is_down_hides_all_zones_and_ends_no_machine(
-    door: GoogleDoor, reach: Reach, request_for: Ask, eventually: Eventually
+    door: GoogleDoor, reach: Reach, request_for: Request, eventually: Eventually
 ) -> None:
     cloud = reach()
     machines = [
-        cloud.launch(request_for(f"key-{zone[-1]}", zone=zone))
+        cloud.launch(request_for(key=f"key-{zone[-1]}", zone=zone))
         for zone in (ZONE, OTHER_ZONE, THIRD_ZONE)
     ]
     eventually(lambda: all(is_up(cloud, machine) for machine in machines))
@@ -328,7 +327,7 @@ def test_a_list_without_results_is_complete(door: GoogleDoor, reach: Reach) -> N
 
 @pytest.mark.parametrize("prepaid", [60.0, 1e7])
 def test_a_machine_that_powers_itself_off_is_listed_until_its_end_is_ordered(
-    door: GoogleDoor, reach: Reach, request_for: Ask, eventually: Eventually, prepaid: float
+    door: GoogleDoor, reach: Reach, request_for: Request, eventually: Eventually, prepaid: float
 ) -> None:
     cloud = reach()
     machine = cloud.launch(request_for(prepaid=prepaid))
@@ -344,7 +343,7 @@ def test_a_machine_that_powers_itself_off_is_listed_until_its_end_is_ordered(
 
 @pytest.mark.parametrize("market", ["on_demand", "spot"])
 def test_what_google_ends_by_itself_leaves_no_disk(
-    door: GoogleDoor, reach: Reach, request_for: Ask, eventually: Eventually, market: str
+    door: GoogleDoor, reach: Reach, request_for: Request, eventually: Eventually, market: str
 ) -> None:
     cloud = reach()
     machine = cloud.launch(request_for(market=market, max_run_seconds=60.0))
@@ -356,7 +355,7 @@ def test_what_google_ends_by_itself_leaves_no_disk(
 
 @pytest.mark.parametrize("fault", [Ignored(), Duplicate(after=3.0)])
 def test_an_end_that_did_not_come_may_be_ordered_again(
-    door: GoogleDoor, reach: Reach, request_for: Ask, eventually: Eventually, fault: Fault
+    door: GoogleDoor, reach: Reach, request_for: Request, eventually: Eventually, fault: Fault
 ) -> None:
     cloud = reach()
     machine = cloud.launch(request_for())

@@ -17,13 +17,13 @@ from service.clouds.google_entry import GoogleEntry
 from service.clouds.registry import read_clouds_file
 from service.errors import CloudsFileRefused, CredentialsRefused
 from service.settings import Settings
+from tests.conformance.clouds import Request
 from tests.conformance.google.rental import (
     ENTRY,
     FAMILY,
     GCE_TYPE,
     OTHER_ZONE,
     ZONE,
-    Ask,
     Reach,
 )
 from tests.docs.test_docs import DOCS
@@ -71,7 +71,7 @@ def test_an_entry_that_cannot_work_is_refused(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("endpoint", [None, "https://compute.example.org"])
 def test_without_credentials_only_a_double_on_this_computer_is_called(
-    monkeypatch: pytest.MonkeyPatch, request_for: Ask, endpoint: str | None
+    monkeypatch: pytest.MonkeyPatch, request_for: Request, endpoint: str | None
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     entry = GoogleEntry.model_validate({**ENTRY, "endpoint": endpoint})

@@ -22,12 +22,11 @@ from service.errors import (
     QuotaReached,
     Throttled,
 )
-from tests.conformance.clouds import Eventually, state
+from tests.conformance.clouds import Eventually, Request, state
 from tests.conformance.google.rental import (
     ENTRY,
     GCE_TYPE,
     ZONE,
-    Ask,
     Reach,
     asked,
     google_cloud,
@@ -77,7 +76,7 @@ from tests.fakecloud.http_server import Answer, HttpRequest, HttpServer
     ],
 )
 def test_what_a_launch_that_google_refuses_raises_after_one_attempt(
-    door: GoogleDoor, reach: Reach, request_for: Ask, code: str, error: type[CloudError]
+    door: GoogleDoor, reach: Reach, request_for: Request, code: str, error: type[CloudError]
 ) -> None:
     door.cloud.faults.next("launch", Refused(code))
     with pytest.raises(error, match="key-1") as caught:
@@ -104,7 +103,7 @@ def test_what_a_launch_that_google_refuses_raises_after_one_attempt(
 def test_what_a_list_or_an_end_that_google_refuses_raises_after_one_attempt(
     door: GoogleDoor,
     reach: Reach,
-    request_for: Ask,
+    request_for: Request,
     operation: Any,
     code: str,
     error: type[CloudError],
@@ -125,7 +124,7 @@ def test_what_a_list_or_an_end_that_google_refuses_raises_after_one_attempt(
 def test_what_nothing_is_known_of_is_repeated_and_makes_one_machine(
     door: GoogleDoor,
     reach: Reach,
-    request_for: Ask,
+    request_for: Request,
     eventually: Eventually,
     operation: Any,
     fault: Fault,
@@ -153,7 +152,7 @@ def test_what_nothing_is_known_of_is_repeated_and_makes_one_machine(
 @pytest.mark.parametrize("code", ["401 authError", "403 forbidden", "404 notFound", "429 slow"])
 @pytest.mark.parametrize("seconds", [0.0, 2.0])
 def test_after_an_accepted_insert_no_refusal_is_certain(
-    door: GoogleDoor, reach: Reach, request_for: Ask, code: str, seconds: float
+    door: GoogleDoor, reach: Reach, request_for: Request, code: str, seconds: float
 ) -> None:
     # An operation that is done at once is not asked for: then the machine itself is refused.
     door.manners = GoogleManners(operation_seconds=seconds)
@@ -167,7 +166,7 @@ def test_after_an_accepted_insert_no_refusal_is_certain(
 
 @pytest.mark.parametrize(("length", "said"), [(None, "not come from"), (40, "not understood")])
 def test_an_answer_that_is_cut_off_or_a_proxys_is_not_believed(
-    door: GoogleDoor, request_for: Ask, length: int | None, said: str
+    door: GoogleDoor, request_for: Request, length: int | None, said: str
 ) -> None:
     def answer(request: HttpRequest) -> Answer:
         status, media_type, content = door.answer(request)
@@ -188,14 +187,14 @@ def test_an_answer_that_is_cut_off_or_a_proxys_is_not_believed(
 
 
 def test_a_type_that_a_zone_does_not_have_is_not_sold_there(
-    door: GoogleDoor, reach: Reach, request_for: Ask
+    door: GoogleDoor, reach: Reach, request_for: Request
 ) -> None:
     with pytest.raises(MachineTypeUnsold, match="e2-unheard-of"):
         reach().launch(request_for(machine_type="e2-unheard-of"))
     assert ids(door) == []
 
 
-def test_a_stockout_names_the_zones_that_have_room(reach: Reach, request_for: Ask) -> None:
+def test_a_stockout_names_the_zones_that_have_room(reach: Reach, request_for: Request) -> None:
     door = GoogleDoor(
         google_cloud(capacity={f"{GCE_TYPE}@{ZONE}": 0}),
         GoogleManners(better_zones="europe-west3-c"),
@@ -209,7 +208,7 @@ def test_a_stockout_names_the_zones_that_have_room(reach: Reach, request_for: As
 
 
 def test_a_launch_that_was_throttled_late_is_asked_anew_and_no_other_failure_is(
-    door: GoogleDoor, reach: Reach, request_for: Ask
+    door: GoogleDoor, reach: Reach, request_for: Request
 ) -> None:
     cloud = reach()
     door.cloud.faults.next("launch", Refused("RESOURCE_OPERATION_RATE_EXCEEDED"))
@@ -219,12 +218,12 @@ def test_a_launch_that_was_throttled_late_is_asked_anew_and_no_other_failure_is(
     door.cloud.faults.next("launch", Refused("ZONE_RESOURCE_POOL_EXHAUSTED"))
     for _ in range(2):
         with pytest.raises(OutOfCapacity):
-            cloud.launch(request_for("key-2"))
+            cloud.launch(request_for(key="key-2"))
     assert len(ids(door)) == 1
 
 
 def test_an_operation_that_does_not_end_is_not_waited_for_and_proves_nothing(
-    door: GoogleDoor, reach: Reach, request_for: Ask
+    door: GoogleDoor, reach: Reach, request_for: Request
 ) -> None:
     door.manners = GoogleManners(operation_seconds=30.0)
     with pytest.raises(ProviderUnavailable, match="not done yet"):
@@ -260,7 +259,7 @@ TROUBLES = (
     max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
 def test_a_key_never_has_two_machines_at_once_and_no_certain_refusal_made_one(
-    request_for: Ask, steps: list[tuple[tuple[Any, Fault] | None, float, bool]]
+    request_for: Request, steps: list[tuple[tuple[Any, Fault] | None, float, bool]]
 ) -> None:
     door = GoogleDoor(google_cloud())
     with HttpServer(door.answer) as server:

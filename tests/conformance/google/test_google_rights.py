@@ -16,8 +16,8 @@ from service.clouds import google as google_module
 from service.clouds.provider import Instance, Provider
 from service.errors import CredentialsRefused
 from tests.builders import NOW
-from tests.conformance.clouds import Eventually, ProviderConformance, is_up
-from tests.conformance.google.rental import FAMILY, GCE_TYPE, Ask, Reach, google_cloud
+from tests.conformance.clouds import Eventually, ProviderConformance, Request, is_up
+from tests.conformance.google.rental import FAMILY, GCE_TYPE, Reach, google_cloud
 from tests.docs.test_docs import ROOT
 from tests.fakecloud.google_door import GoogleDoor
 from tests.fakecloud.google_policy import ACT_AS, GoogleGrant, GoogleNeed
@@ -58,7 +58,7 @@ class TestGoogleProviderUnderItsRole(ProviderConformance):
         return preempt
 
 
-def do_all(reach: Reach, request_for: Ask, eventually: Eventually) -> None:
+def do_all(reach: Reach, request_for: Request, eventually: Eventually) -> None:
     """Make each call of the provider."""
     google = reach(service_account=WORKERS, public_address=True)
     assert google.traits.image == IMAGE
@@ -70,7 +70,7 @@ def do_all(reach: Reach, request_for: Ask, eventually: Eventually) -> None:
 
 
 def test_each_permission_is_needed_and_no_other(
-    door: GoogleDoor, reach: Reach, request_for: Ask, eventually: Eventually
+    door: GoogleDoor, reach: Reach, request_for: Request, eventually: Eventually
 ) -> None:
     do_all(reach, request_for, eventually)
     assert {need.permission for need in door.granted} == PERMISSIONS | {ACT_AS}
@@ -152,7 +152,7 @@ def test_a_permission_that_is_missing_is_named_with_what_to_do(
 
 @pytest.mark.parametrize("permission", sorted(WITH_AN_INSERT | {ACT_AS}))
 def test_a_launch_needs_each_of_its_permissions(
-    door: GoogleDoor, reach: Reach, request_for: Ask, permission: str
+    door: GoogleDoor, reach: Reach, request_for: Request, permission: str
 ) -> None:
     door.grant = replace(BOUND, permissions=PERMISSIONS - {permission})
     if permission == ACT_AS:
@@ -174,7 +174,7 @@ def test_a_launch_needs_each_of_its_permissions(
     ids=lambda changes: next(iter(changes)),
 )
 def test_another_launch_is_denied(
-    door: GoogleDoor, reach: Reach, request_for: Ask, changes: dict[str, Any]
+    door: GoogleDoor, reach: Reach, request_for: Request, changes: dict[str, Any]
 ) -> None:
     google = reach(**changes)
     with pytest.raises(CredentialsRefused):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,10 +17,10 @@ from service.clouds import aws as aws_module
 from service.clouds import aws_store
 from service.clouds.aws import AwsProvider
 from service.clouds.labels import OWNER_LABEL
-from service.clouds.provider import Instance, LaunchRequest, Provider
+from service.clouds.provider import Instance, Provider
 from service.errors import CredentialsRefused
+from tests.conformance.aws.rental import OTHER_ZONE, TYPE, USUAL, ZONE, Gate, make_door
 from tests.conformance.clouds import Eventually, ProviderConformance, Request, is_up
-from tests.conformance.test_aws import OTHER_ZONE, TYPE, ZONE, Gate, entry, make_door
 from tests.docs.test_docs import ROOT
 from tests.fakecloud.aws_policy import AwsPolicy, Need, Statement
 from tests.fakecloud.aws_region import (
@@ -68,12 +68,6 @@ def policy(**changes: str | list[str]) -> AwsPolicy:
     return AwsPolicy.read(*(one["PolicyDocument"] for one in made.values()))
 
 
-@pytest.fixture(scope="module")
-def gate(aws_environment: None) -> Iterator[Gate]:
-    with Gate() as opened:
-        yield opened
-
-
 @pytest.fixture
 def door(gate: Gate) -> AwsDoor:
     gate.door = make_door()
@@ -81,42 +75,10 @@ def door(gate: Gate) -> AwsDoor:
     return gate.door
 
 
-@pytest.fixture
-def reach(gate: Gate, door: AwsDoor) -> Callable[..., AwsProvider]:
-    return lambda **changes: AwsProvider("aws-frankfurt", entry(**changes), gate.clients)
-
-
-@pytest.fixture
-def request_for(request_for: Request) -> Request:
-    def make(*command: str, **changes: Any) -> LaunchRequest:
-        place = {
-            name: changes.pop(name)
-            for name in ("zone", "machine_type", "market", "image")
-            if name in changes
-        }
-        owner = changes.pop("owner", "ours")
-        made = request_for(*command, **changes)
-        there = {"cloud": "aws-frankfurt", "zone": ZONE, "machine_type": TYPE, "image": IMAGE}
-        return replace(
-            made,
-            offer=replace(made.offer, **{**there, **place}),
-            boot=replace(made.boot, agent="a" * 64),
-            labels={**made.labels, **({OWNER_LABEL: owner} if owner else {})},
-        )
-
-    return make
-
-
-@pytest.fixture
-def eventually(door: AwsDoor) -> Eventually:
-    def advance_until(is_true: Callable[[], object]) -> None:
-        for _ in range(120):
-            if is_true():
-                return
-            door.cloud.clock.advance(1.0)
-        assert is_true()
-
-    return advance_until
+def owned_by(owner: str) -> dict[str, str]:
+    """Return the labels of a machine of another owner, or of none."""
+    owned = {OWNER_LABEL: owner} if owner else {}
+    return {**{name: one for name, one in USUAL.labels.items() if name != OWNER_LABEL}, **owned}
 
 
 class TestAwsProviderUnderItsPolicy(ProviderConformance):
@@ -194,7 +156,7 @@ def test_a_wildcard_stands_for_what_the_account_does_not_know_yet(
     door.policy = policy(Owner="*", Images=["*"])
     aws = do_all(reach, request_for, eventually)
     with pytest.raises(CredentialsRefused, match="ec2:RunInstances"):
-        aws.launch(request_for(key="untagged", owner=""))
+        aws.launch(request_for(key="untagged", labels=owned_by("")))
 
 
 # What the doctor is told
@@ -296,8 +258,8 @@ def test_credentials_that_are_not_known_end_the_questions(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"owner": "theirs"},
-        {"owner": ""},
+        {"labels": owned_by("theirs")},
+        {"labels": owned_by("")},
         {"machine_type": "g5.xlarge"},
         {"image": "ami-0f0f0f0f"},
         {"zone": "eu-central-1c"},
@@ -308,7 +270,7 @@ def test_another_launch_is_denied(
     reach: Callable[..., AwsProvider],
     request_for: Request,
     door: AwsDoor,
-    changes: dict[str, str],
+    changes: dict[str, Any],
 ) -> None:
     door.region.images["ami-0f0f0f0f"] = "/dev/xvda"  # type: ignore[index]
     with pytest.raises(CredentialsRefused, match="not authorized to perform: ec2:RunInstances"):
@@ -331,7 +293,10 @@ def test_the_machines_of_others_are_not_ended(
     reach: Callable[..., AwsProvider], request_for: Request, door: AwsDoor
 ) -> None:
     granted, door.policy = door.policy, None
-    theirs = [reach().launch(request_for(key=f"key-{one}", owner=one)) for one in ("theirs", "")]
+    theirs = [
+        reach().launch(request_for(key=f"key-{one}", labels=owned_by(one)))
+        for one in ("theirs", "")
+    ]
     door.policy = granted
     door.cloud.clock.advance(10.0)
     for machine in theirs:
