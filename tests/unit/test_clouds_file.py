@@ -122,6 +122,18 @@ def test_a_value_that_does_not_fit_is_explained_by_what_its_key_means(
         ), words
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {**AWS, "provider": "aws", "subnets": {"us-east-1a": "subnet-0a1b2c3d"}},
+        {**GOOGLE, "provider": "google", "zones": ["us-central1-a"]},
+    ],
+    ids=["aws", "google"],
+)
+def test_zones_of_another_region_are_refused(tmp_path: Path, entry: dict[str, object]) -> None:
+    assert "column 13: clouds.x: zone us-" in refusal_of(tmp_path, entry)
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CloudsFileRefused, match=r"none\.yaml cannot be read"):
         open_clouds(Settings(clouds=tmp_path / "none.yaml"))
