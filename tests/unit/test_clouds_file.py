@@ -119,6 +119,7 @@ def test_a_value_that_does_not_fit_is_explained_by_what_its_key_means(
             or (f"clouds.x.{key}" in words and str(fields[key].description) in words)
             or "is not in region" in words
             or "could not be found" in words
+            or "the keys of a bucket are" in words
         ), words
 
 
