@@ -132,7 +132,9 @@ def wrong_books(world: World) -> Iterator[str]:
     for line in lines:
         vm = rows.get(world.habits.launch_key(line.token))
         if vm is not None:
-            yield from wrong_entry(vm, Decimal(line.dollars), now - NOW, world.unseen)
+            # Where a name is free again, an ask without an answer may still make another machine.
+            late = timedelta(seconds=world.proof if vm.open_asks > 1 else 0.0)
+            yield from wrong_entry(vm, Decimal(line.dollars), now - NOW, world.unseen + late)
 
 
 def wrong_entry(vm: Vm, billed: Decimal, now: timedelta, unseen: timedelta) -> Iterator[str]:
