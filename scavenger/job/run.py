@@ -138,7 +138,7 @@ class RunSpec(SpecModel):
             a path inside the code; None for its top.
         setup: Program and arguments, run once on each machine before the command, in the same
             directory; None for nothing.
-        image: Machine image to boot, in the cloud's own word (of AWS an id, of Google a name), in
+        image: Machine image to boot, in the cloud's own word (of AWS an id, of Google a path), in
             place of the one of the clouds file. It is no container image.
         env: Environment variables added to the worker's own; no secrets.
         secrets: Environment variables whose values the controller keeps, and no document.
