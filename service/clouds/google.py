@@ -136,8 +136,8 @@ class GoogleProvider:
         Raises:
             OutOfCapacity: The zone has no such machine now; the message names zones that have.
             QuotaReached: The project may have no more in this region and market.
-            LaunchRefused: The key's machine is ending or stopped, another installation's machine
-                has its name, or the request can never succeed.
+            LaunchRefused: The key's machine is ending, stopped or gone, another installation's
+                machine has its name, or the request can never succeed.
         """
         began, zone = self._stopwatch(), request.offer.zone
         operation = self._insert(request)
@@ -315,13 +315,17 @@ class GoogleProvider:
         """Return the machine that has the name, if this installation launched it."""
         name, zone = GOOGLE_NAME_PREFIX + request.launch_key, request.offer.zone
         with _translated(f"launch {request.launch_key}", _unknown):
-            shown = self._instances.get(
-                project=self._entry.project,
-                zone=zone,
-                instance=name,
-                retry=None,
-                timeout=_REQUEST_SECONDS,
-            )
+            try:
+                shown = self._instances.get(
+                    project=self._entry.project,
+                    zone=zone,
+                    instance=name,
+                    retry=None,
+                    timeout=_REQUEST_SECONDS,
+                )
+            except exceptions.NotFound as error:
+                # For an hour Google would show the operation again that made it, and the job wait.
+                raise LaunchKeyUsed(f"the machine of {request.launch_key} is gone") from error
             _known(shown, "compute#instance")
         ours = {**request.labels, GOOGLE_JOB_LABEL: request.job}
         for label in (OWNER_LABEL, SIGNATURE_LABEL, GOOGLE_JOB_LABEL):

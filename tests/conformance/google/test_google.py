@@ -20,6 +20,7 @@ from service.clouds.provider import Instance, InstanceState, Provider
 from service.errors import (
     CloudError,
     CredentialsRefused,
+    LaunchKeyUsed,
     LaunchRefused,
     ProviderUnavailable,
 )
@@ -202,7 +203,7 @@ def test_a_name_is_free_again_and_numbers_are_not(
     cloud.terminate(first.provider_id)
     eventually(lambda: state(cloud, first) is None)
     # As long as Google remembers the request, it shows the operation that made the first one.
-    with pytest.raises(ProviderUnavailable, match="not found"):
+    with pytest.raises(LaunchKeyUsed, match="is gone"):
         cloud.launch(request_for())
     door.cloud.clock.advance(door.manners.request_memory)
     second = cloud.launch(request_for())
