@@ -99,7 +99,7 @@ LAUNCH_RESULTS = Counter(
 )
 PREEMPTIONS = Counter(
     "scavenger_preemptions_total",
-    "Machines that went away without an order to end, while their command was running.",
+    "Machines that their clouds took back, with a notice or without a word.",
     registry=REGISTRY,
 )
 RESIZE_EVENTS = Counter(

@@ -142,6 +142,7 @@ class TerminationReason(StrEnum):
     NEVER_ASKED = "the cloud had not been asked for it yet"
     NEVER_SEEN = "the cloud never showed it"
     TOLD = "it was told to end"
+    RECLAIMED = "the cloud took it back, as it had said"
     DONE = "its command had ended"
     PAID = "its paid time was over"
     TAKEN = "it was not told to end: the cloud took it back, or it broke"
@@ -158,6 +159,8 @@ def termination_reason(vm: Vm, now: datetime) -> TerminationReason:
         return TerminationReason.NEVER_ASKED
     if vm.ordered_at is not None:
         return TerminationReason.TOLD
+    if vm.warned_at is not None:
+        return TerminationReason.RECLAIMED
     if vm.exit_code is not None:
         return TerminationReason.DONE
     if now >= vm.prepaid_until:

@@ -127,7 +127,8 @@ def end_on_failure(state: JobState) -> Action | None:
             f"the cloud refuses its machines: {hopeless[-1].refusal}; correct the job or the "
             "clouds file and submit again",
         )
-    limit, launched = max_launches(state), sum(vm.refusal is None for vm in state.vms)
+    counting = [vm for vm in state.vms if vm.refusal is None and vm.warned_at is None]
+    limit, launched = max_launches(state), len(counting)
     if launched > limit:
         return Finish(JobPhase.FAILED, f"{launched} machines {launches_reason(state, limit)}")
     return None
@@ -144,9 +145,10 @@ def launches_reason(state: JobState, limit: int) -> str:
 
 
 def max_launches(state: JobState) -> int:
-    """Return how many machines a job may launch, without those that a cloud refused.
+    """Return how many machines a job may launch, without those that a cloud refused or took back.
 
-    Without a limit, machines which keep dying could cost without end.
+    Without a limit, machines which keep dying could cost without end. That clouds take some back
+    says nothing of the job, and the launches of an hour are limited in any case.
     """
     spec = state.job.spec
     return 4 * (spec.space.workers[-1] + spec.strategy.servers) + 8

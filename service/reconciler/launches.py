@@ -79,7 +79,7 @@ def store_end(
     asked for a while, as if it had refused.
     """
     why = termination_reason(vm, now)
-    if why is TerminationReason.TAKEN:
+    if why in (TerminationReason.TAKEN, TerminationReason.RECLAIMED):
         metrics.PREEMPTIONS.inc()
     vms.record_gone(connection, vm.id, ended_at)
     span = timedelta(0) if vm.attempted_at is None else ended_at - vm.paid_from

@@ -18,6 +18,7 @@ from service.state.job_state import JobState
 from tests.builders import NOW, directive, job, offer, server, serving, snapshot, spec, vm, worker
 
 WARNED = {"warned_at": NOW - timedelta(seconds=1)}
+OLD = {"intended_at": NOW - timedelta(days=3)}
 GONE = {"state": "gone", "ended_at": NOW}
 RELEASED = {"finished": "released"}
 SERVED = spec(strategy={"parameter_server": {"servers": 1}})
@@ -77,6 +78,11 @@ CASES: dict[str, tuple[JobState, type[Action], str]] = {
         ),
         PublishDirective,
         "max_cost leaves no room for 1 more machine: training on K=1 B=128",
+    ),
+    "what clouds take back in days is no sign of a job that kills its machines": (
+        snapshot(vms=(*(vm(n, **OLD, **WARNED, **GONE) for n in range(3, 40)), vm(1), vm(2))),
+        Idle,
+        "running K=2 B=128",
     ),
     "a parameter server is replaced before it is lost": (
         snapshot(
