@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo demo-aws test test-slow check fuzz-agent sweep-worlds chaos crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud telemetry bench-large-batch paper clean
+.PHONY: bench-server demo demo-aws test test-slow check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -36,6 +36,9 @@ sweep-worlds: $(READY)  ## Garbage collection on 10 000 random clouds; about a q
 
 chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer
 	@$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),200)
+
+interruptions: $(READY)  ## Machines taken back at every moment, with and without notice; CELL=train:notice:leader plays one
+	@$(BIN)/python -m tests.interruptions $(if $(CELL),--cell $(CELL))
 
 crash: $(READY)  ## SIGKILL of the controller at every executed line, and 300 pairs; POINT=launch:123 plays one again; CLOUD=aws or google plays a sample with that provider (KILLS, PAIRS, SEED)
 	@$(BIN)/python -m tests.crash $(if $(POINT),--point $(POINT)) $(if $(CLOUD),--cloud $(CLOUD) --kills $(or $(KILLS),40) --pairs $(or $(PAIRS),20)) $(if $(SEED),--seed $(SEED))
