@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo demo-aws test test-slow check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud telemetry bench-large-batch paper clean
+.PHONY: bench-server demo demo-aws test test-slow check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -87,6 +87,9 @@ bench-offers: $(READY)  ## Seconds that a client takes to list 5 000 offers of f
 
 bench-slow-cloud: $(READY)  ## Latency of the controller while its cloud hangs for two minutes, and while it answers
 	@$(BIN)/python -m tests.bench.slow_cloud
+
+bench-clouds: $(READY)  ## Launches per second, a pass, lists and pages with 1 000 machines on EC2 and Compute Engine
+	@$(BIN)/python -m tests.bench.clouds
 
 telemetry: $(READY)  ## 1 000 000 records through kills, lost and repeated requests; each must be stored once
 	@$(BIN)/python -m tests.telemetry

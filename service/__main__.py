@@ -10,8 +10,10 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -34,6 +36,7 @@ from service.clouds.executor import CloudExecutors
 from service.clouds.inventory import Inventories
 from service.clouds.labels import ResourceLabels
 from service.clouds.metered import MeteredProvider
+from service.clouds.provider import Provider
 from service.clouds.registry import open_clouds
 from service.clouds.storage import CheckpointStorage
 from service.db import clock, controllers, jobs, prices, vms
@@ -144,10 +147,14 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
         None if ca is None else sha256(ca).hexdigest(),
     )
     reconciler = build_reconciler(engine, keys, contact, clouds)
-    loop = ReconcilerLoop(reconciler, Inventories.of(engine, clouds, threads=1))
+    inventories = Inventories.of(engine, clouds, threads=1)
+    loop = ReconcilerLoop(reconciler, inventories)
     pg_listener = PgListener(engine.url, loop.nudge, loop.nudge_all)
     labels = reconciler.fleet.resource_labels
-    collectors = [CollectorLoop(GarbageCollector(engine, one, labels)) for one in clouds]
+    collectors = [
+        CollectorLoop(GarbageCollector(engine, one, labels, partial(inventories.recent, one.name)))
+        for one in clouds
+    ]
     maintenance = Maintenance(engine, timedelta(days=settings.keep_telemetry), clouds)
     price_watch = SpotPriceWatch(engine, clouds)
     app_state = AppState(
@@ -204,14 +211,22 @@ def check_clouds(engine: Engine, clouds: Clouds) -> None:
             f"jobs of {', '.join(sorted(missing))} have not ended, and the clouds file has no "
             "entry of that name: put it back until they have"
         )
-    for provider in clouds:
-        try:
-            account = provider.account
-        except CloudError as error:
-            log.warning("%s does not say which account it leads to: %s", provider.name, error)
-        else:
+    # All at once: one that does not answer takes many seconds.
+    with ThreadPoolExecutor(len(clouds)) as threads:
+        accounts = list(threads.map(account_of, clouds))
+    for provider, account in zip(clouds, accounts, strict=True):
+        if account is not None:
             with engine.begin() as connection:
                 controllers.check_account(connection, provider.name, account)
+
+
+def account_of(provider: Provider) -> str | None:
+    """Return the account that an entry leads to; None if the cloud does not say now."""
+    try:
+        return provider.account
+    except CloudError as error:
+        log.warning("%s does not say which account it leads to: %s", provider.name, error)
+        return None
 
 
 def store_shipped_prices(engine: Engine) -> None:

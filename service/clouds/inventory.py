@@ -94,10 +94,33 @@ class CloudInventory:
         self._listing: CloudListing | None = None
         self._answer: CloudListing | None = None
         self._failure: CloudError | None = None
+        self._waits_until: float | None = None
+        self._shown: tuple[float, tuple[Instance, ...]] | None = None
 
     def mark_stale(self) -> None:
         """List anew when the next job needs it."""
         self._is_due = True
+
+    def request(self, now: datetime, waits_until: float) -> None:
+        """Begin a list call if one is due, without waiting for it.
+
+        Args:
+            now: The time.
+            waits_until: Until when the next look waits for the answer, by the stopwatch.
+        """
+        if self._is_due:
+            self._is_due, self._waits_until = False, waits_until
+            self._attempt(now, self._begin)
+
+    def recent(self) -> tuple[Instance, ...] | None:
+        """Return what the newest list showed, unless it is old; any thread may ask.
+
+        None where the cloud does not mind to be listed as often as may be.
+        """
+        shown, interval = self._shown, self._provider.traits.list_interval_seconds
+        if shown is None or self._stopwatch() - shown[0] >= 2 * interval:
+            return None
+        return shown[1]
 
     def close(self) -> None:
         """Begin no further call."""
@@ -111,7 +134,10 @@ class CloudInventory:
         """
         if self._is_due:
             self._is_due = False
-            self._attempt(now)
+            self._attempt(now, self._begin)
+            self._attempt(now, self._await_answer)
+        elif self._waits_until is not None:
+            self._attempt(now, self._await_answer)
         if self._failure is not None:
             # Without the cloud's own words: they may hold a new number at every call, and a job
             # says once what it waits for.
@@ -120,15 +146,26 @@ class CloudInventory:
             raise ProviderUnavailable(why) from self._failure
         return self._listing
 
-    def _attempt(self, now: datetime) -> None:
-        """Start a list call, or fetch the result of the last one, without waiting for long."""
+    def _begin(self, now: datetime) -> None:
+        """Start a list call, unless one is under way or it is too soon."""
+        if self._is_answered(0.0) and not self._is_resting(now) and not self._is_paced(now):
+            self._asked_at = now
+            self._executor.submit(LIST_BATCH, [partial(self._look, now)])
+
+    def _await_answer(self, now: datetime) -> None:
+        """Wait for the result of a list call, but not for long."""
+        wait = LIST_WAIT
+        if self._waits_until is not None:
+            wait = min(max(self._waits_until - self._stopwatch(), 0.0), LIST_WAIT)
+            self._waits_until = None
+        # A cloud that answers at once is seen as it is now, and a slow one delays no pass.
+        if not self._is_answered(wait) and now - self._asked_at > LIST_TIMEOUT:
+            raise ProviderUnavailable(f"no answer within {LIST_TIMEOUT}")
+
+    def _attempt(self, now: datetime, do: Callable[[datetime], None]) -> None:
+        """Do it; a failure is kept for all who ask for the list."""
         try:
-            if self._is_answered(0.0) and not self._is_resting(now) and not self._is_paced(now):
-                self._asked_at = now
-                self._executor.submit(LIST_BATCH, [partial(self._look, now)])
-            # A cloud that answers at once is seen as it is now, and a slow one delays no pass.
-            if not self._is_answered(LIST_WAIT) and now - self._asked_at > LIST_TIMEOUT:
-                raise ProviderUnavailable(f"no answer within {LIST_TIMEOUT}")
+            do(now)
         except DATABASE_AWAY:
             raise
         except CloudError as error:
@@ -171,7 +208,9 @@ class CloudInventory:
             self._is_verified = True
         with self._engine.connect() as connection:
             statuses = vms.launch_statuses(connection)
-        instances = {instance.launch_key: instance for instance in self._provider.list()}
+        listed = self._provider.list()
+        self._shown = began, listed
+        instances = {instance.launch_key: instance for instance in listed}
         answered_at = now + timedelta(seconds=self._stopwatch() - began)
         self._answer = CloudListing(now, answered_at, instances, statuses)
 
@@ -181,10 +220,15 @@ class Inventories:
 
     Args:
         inventories: By the name of the cloud.
+        stopwatch: Returns seconds, the same for all of them.
     """
 
-    def __init__(self, inventories: Mapping[str, CloudInventory]) -> None:
-        self._inventories = inventories
+    def __init__(
+        self,
+        inventories: Mapping[str, CloudInventory],
+        stopwatch: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._inventories, self._stopwatch = inventories, stopwatch
 
     @classmethod
     def of(
@@ -201,7 +245,8 @@ class Inventories:
                     engine, provider, CloudExecutor(threads, f"lists-{provider.name}"), stopwatch
                 )
                 for provider in clouds
-            }
+            },
+            stopwatch,
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -216,6 +261,16 @@ class Inventories:
         """Begin no further call."""
         for inventory in self._inventories.values():
             inventory.close()
+
+    def request(self, now: datetime) -> None:
+        """Begin all list calls that are due: slow clouds are waited for together."""
+        waits_until = self._stopwatch() + LIST_WAIT
+        for inventory in self._inventories.values():
+            inventory.request(now, waits_until)
+
+    def recent(self, cloud: str) -> tuple[Instance, ...] | None:
+        """Return what the newest list of a cloud showed, unless it is old."""
+        return self._inventories[cloud].recent()
 
     def listing(self, cloud: str, now: datetime) -> CloudListing | None:
         """Return the newest listing of a cloud; None before the first answer.

@@ -7,7 +7,7 @@ sweeps at a time. It runs on a thread of its own, so that a slow cloud delays no
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, repeat
@@ -31,11 +31,17 @@ MIN_ORPHAN_AGE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class GarbageCollector:
-    """What a sweep needs of the world."""
+    """What a sweep needs of the world.
+
+    Attributes:
+        recent: Returns what the cloud showed a moment ago, if the reconciler has just asked: clouds
+            refuse callers that list often.
+    """
 
     engine: Engine
     provider: Provider
     resource_labels: ResourceLabels
+    recent: Callable[[], tuple[Instance, ...] | None] = lambda: None
 
     def sweep(self, now: datetime, pause: timedelta) -> SweepVerdict | None:
         """Look once and end what may be ended; None when it is not this controller's turn.
@@ -54,7 +60,9 @@ class GarbageCollector:
         # The cloud first: an intent is written before its machine is launched, so a database that
         # is read later knows every machine of the list. The other way round, a machine launched in
         # between would look like an orphan.
-        instances = self.provider.list()
+        instances = self.recent()
+        if instances is None:
+            instances = self.provider.list()
         with self.engine.connect() as connection:
             verdict = judge(self.resource_labels, self._read_input(connection, instances, now))
         with self.engine.begin() as connection:

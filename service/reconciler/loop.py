@@ -178,6 +178,7 @@ class ReconcilerLoop:
             return
         self.listed_at = now
         self.inventories.mark_stale()
+        self.inventories.request(clock.now(self.engine))
         for cloud in self.inventories:
             try:
                 listing = self.inventories.listing(cloud, clock.now(self.engine))

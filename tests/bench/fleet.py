@@ -24,7 +24,7 @@ from service.api.telemetry import store_report, validate_rows
 from service.auth.permissions import FIRST_PROJECT
 from service.auth.tokens import TokenDigest, make_token
 from service.clouds.labels import ResourceLabels
-from service.clouds.provider import LaunchRequest
+from service.clouds.provider import LaunchRequest, Provider
 from service.db import access, clock, directives, jobs, measurements, stored_models, vms, workers
 from service.db import jobs as events
 from service.db.access import AuditEntry, StoredToken
@@ -33,8 +33,8 @@ from service.db.schema import sweeps as swept
 from service.db.step_arrays import pack, to_arrays
 from service.db.telemetry import NewRows, store_rows
 from service.db.vms import LaunchCounter
+from service.offers import Offer
 from tests.builders import boot, directive, offer, probe, spec, steps
-from tests.fakecloud.provider import FakeCloudProvider
 from tests.telemetry.source import measured
 
 ROWS = 100  # records a report
@@ -103,14 +103,18 @@ class Fleet:
         jobs: How many jobs train, on five machines each.
         records: Measured iterations of all jobs.
         wishes: What jobs ask for besides.
+        place: Where their machines are.
+        first: Number of the first job.
     """
 
     engine: Engine
-    provider: FakeCloudProvider
+    provider: Provider
     resource_labels: ResourceLabels
     jobs: int
     records: int
     wishes: Mapping[str, Any] = field(default_factory=dict)
+    place: Offer = PLACE
+    first: int = 0
 
     def build(self) -> None:
         """Write everything down, and launch the machines."""
@@ -118,7 +122,7 @@ class Fleet:
             now = clock.read(connection)
             self._learn(connection, now)
             self._remember(connection, now)
-        for number in range(self.jobs):
+        for number in range(self.first, self.first + self.jobs):
             with self.engine.begin() as connection:
                 self._train(connection, f"job_{number:04d}", number, now)
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -154,10 +158,11 @@ class Fleet:
     def _launch(self, connection: Connection, job: str, place: int, now: datetime) -> str:
         """Launch a machine, and write down what it said."""
         worker, began = f"{job}-w{place}", now - AGE
-        vms.record_intent(connection, job, place, PLACE, began, timedelta(hours=9))
+        vms.record_intent(connection, job, place, self.place, began, timedelta(hours=9))
         key = vms.of_job(connection, job)[-1].launch_key
         labels = self.resource_labels.labels(key, LaunchCounter().count_launch(connection))
-        request = LaunchRequest(key, PLACE, boot(job=job, worker=worker), labels=labels)
+        told = boot(job=job, worker=worker, agent="a" * 64)
+        request = LaunchRequest(key, self.place, told, labels=labels)
         made = self.provider.launch(request)
         vms.record_attempt(connection, worker, began, now + timedelta(hours=9), "a-1")
         vms.record_launch(connection, worker, made.provider_id)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +18,7 @@ from sqlalchemy import Engine, text
 from scavenger.schemas import JobPhase
 from service import ledger
 from service.clouds.clouds import Clouds
-from service.clouds.inventory import Inventories
+from service.clouds.inventory import LIST_WAIT, Inventories
 from service.clouds.labels import ResourceLabels
 from service.clouds.provider import Instance, LaunchRequest
 from service.db import controllers, jobs, vms
@@ -29,6 +32,7 @@ from tests.controller_double import until
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.faults import LostResponse, Omitted, Refused
+from tests.fakecloud.hanging import HangingProvider
 from tests.fakecloud.machine import State
 from tests.fakecloud.provider import FakeCloudProvider
 from tests.fakecloud.server import CloudServer
@@ -274,6 +278,51 @@ def test_an_entry_that_cannot_be_used_hides_its_cloud_and_is_told_once(
         inventory.mark_stale()
     assert caplog.text.count("correct its entry in the clouds file") == 1
     assert "Traceback" not in caplog.text
+
+
+def test_clouds_that_are_slow_are_waited_for_together(engine: Engine) -> None:
+    slow = []
+    for number in range(8):
+        cloud = HangingProvider("http://cloud")
+        cloud.name = f"slow-{number}"
+        cloud.hang("list")
+        slow.append(cloud)
+    inventories = Inventories.of(engine, Clouds(slow), threads=1)
+
+    def is_hidden(name: str) -> bool:
+        inventories.mark_stale()
+        with suppress(ProviderUnavailable):
+            inventories.listing(name, NOW)
+            return False
+        return True
+
+    began = time.monotonic()
+    inventories.request(NOW)
+    assert [inventories.listing(cloud.name, NOW) for cloud in slow] == [None] * len(slow)
+    assert time.monotonic() - began < len(slow) * LIST_WAIT / 2
+    until(lambda: all(cloud.asked for cloud in slow))
+    for cloud in slow:
+        cloud.release()
+        until(partial(is_hidden, cloud.name))
+        cloud.close()
+    inventories.close()
+
+
+def test_what_a_paced_cloud_showed_a_moment_ago_serves_others_too(sky: Sky) -> None:
+    watch, provider = sky.cloud.clock.now, sky.provider
+    provider.traits = replace(provider.traits, list_interval_seconds=5.0)
+    inventories = Inventories.of(sky.engine, Clouds([provider]), stopwatch=watch)
+    assert inventories.recent("fake") is None
+    sky.cloud.clock.advance(20.0)
+    assert inventories.recent("fake") is None
+    inventories.listing("fake", sky.now)
+    assert inventories.recent("fake") == provider.list()
+    sky.cloud.clock.advance(10.0)
+    assert inventories.recent("fake") is None, "it is old"
+    provider.traits = replace(provider.traits, list_interval_seconds=0.0)
+    inventories.mark_stale()
+    inventories.listing("fake", sky.now)
+    assert inventories.recent("fake") is None, "this cloud may be asked again at once"
 
 
 def test_what_waited_for_a_slow_cloud_costs_nothing(

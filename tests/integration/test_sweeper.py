@@ -18,7 +18,7 @@ from service.clouds.labels import LAUNCH_COUNT_LABEL, OWNER_LABEL, SIGNATURE_LAB
 from service.clouds.provider import Instance, InstanceState
 from service.db import controllers, jobs, schema, sweeps, vms
 from service.db.vms import LaunchCounter
-from service.errors import ProviderUnavailable
+from service.errors import CloudError, ProviderUnavailable
 from service.garbage_collection import collector
 from service.garbage_collection.collector import (
     FAST_SWEEPS,
@@ -129,6 +129,18 @@ def test_a_job_that_goes_on_is_left_alone(world: World) -> None:
         verdict = world.sweep(after=60)
         assert (verdict.shown, verdict.suspects, verdict.tripped) == (4, (), None)
     assert len(world.alive()) == 4
+
+
+def test_a_list_that_the_reconciler_has_just_asked_for_is_swept_without_another(
+    world: World,
+) -> None:
+    world.submit("job_1", workers=2)
+    shown = world.provider.list()
+    world.cloud.faults.always("list", Refused("RequestLimitExceeded"))
+    with pytest.raises(CloudError):
+        world.sweep()
+    world.sweeper = replace(world.sweeper, recent=lambda: shown)
+    assert world.sweep(after=60).shown == 2
 
 
 def test_labels_are_written_by_the_launch_itself(world: World) -> None:
