@@ -7,6 +7,7 @@ with these requests alone, so it needs no rights of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -25,7 +26,7 @@ MAX_TROUBLE_LENGTH = 500
 
 CheckpointFile = Literal["state.json", "state.safetensors"]
 ContentDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-CheckpointId = Annotated[str, StringConstraints(pattern=r"^[0-9]{10}-[0-9]{12}-[0-9a-f]{32}$")]
+CHECKPOINT_ID = re.compile("[0-9]{10}-[0-9]{12}-[0-9a-f]{32}")
 Generation = Annotated[int, Ge(0), Le(10**10 - 1)]
 Iteration = Annotated[int, Ge(0), Le(10**12 - 1)]
 Sentence = Annotated[str, MaxLen(MAX_TROUBLE_LENGTH), Predicate(str.isprintable)]
@@ -51,17 +52,19 @@ Parts = Annotated[tuple[CheckpointPart, ...], Len(1, MAX_PARTS)]
 
 @dataclass(frozen=True, slots=True)
 class CheckpointUpload:
-    """A machine has a checkpoint and wants to put it into the bucket; it may say so again.
+    """A machine has a checkpoint for the bucket, or has sent all of it; it may say so again.
 
     Attributes:
         generation: Generation of the leader that wrote it.
         iteration: Iterations of the job that are in it.
         parts: Its parts, the ranges of a file in order.
+        is_sent: Whether the bucket has taken every part.
     """
 
     generation: Generation
     iteration: Iteration
     parts: Parts
+    is_sent: bool = False
 
     @property
     def id(self) -> str:
@@ -104,12 +107,10 @@ class UploadTarget:
     """Where a machine sends a checkpoint.
 
     Attributes:
-        checkpoint: Its name; the machine tells it when all parts are sent.
-        is_complete: Whether it is in the bucket already; nothing is to be sent then.
+        is_complete: Whether it is in the bucket; nothing is to be sent then.
         requests: A PUT for each part. Status 412 says that the object is there.
     """
 
-    checkpoint: str
     is_complete: bool
     requests: tuple[SignedRequest, ...] = ()
 

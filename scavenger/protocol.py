@@ -360,9 +360,10 @@ class WorkerSpec:
         code: SHA-256 of the code that the machine fetches; None for none.
         setup: Run once on the machine before the command, program first; empty for nothing.
         variables: Environment variables that the job adds, none of them ours.
-        checkpoints: Directory of the job's checkpoints; None for none.
+        checkpoints: Directory of the job's checkpoints; None for one of the machine's own.
         checkpoint_every: Seconds between two checkpoints.
         checkpoint_keep: Number of checkpoints kept.
+        checkpoint_store: Whether they are put into a bucket, too.
         drain: Seconds the command has to end in order once its machine was told to end.
         stall: Least seconds without an iteration after which training counts as stuck.
     """
@@ -377,6 +378,7 @@ class WorkerSpec:
     checkpoints: str | None = None
     checkpoint_every: float = 60.0
     checkpoint_keep: int = 3
+    checkpoint_store: bool = False
     drain: float = 30.0
     stall: float = 300.0
 

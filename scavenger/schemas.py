@@ -167,8 +167,9 @@ class JobView(View):
         servers_alive: VMs of parameter servers that exist now.
         search: What the search did or does, one sentence ("no search: …" when a model was stored).
         advice: What a job of level ``advise`` would choose; None until it can tell.
-        checkpoints: Directory of the job's checkpoints, as its machines see it; None where it is
-            not known. Only the user deletes it.
+        checkpoints: Where the job's checkpoints are: a directory, as its machines see it, or a
+            folder of a bucket; None where each machine keeps its own. Only the user deletes the
+            newest.
         spec: The JobSpec as stored.
     """
 

@@ -46,6 +46,7 @@ class WorkerEnv:
         checkpoints: Directory of the job's checkpoints; None for none.
         checkpoint_every: Seconds between two checkpoints.
         checkpoint_keep: Number of checkpoints kept.
+        checkpoint_store: Whether they are in a bucket, too.
         job_secret: Secret that workers and parameter servers of one job share.
         spool: Directory in which measurements are written ahead; None keeps them in memory only.
         code: Directory into which the machine unpacks the user's code; None for a temporary one.
@@ -73,6 +74,7 @@ class WorkerEnv:
     checkpoints: str | None = None
     checkpoint_every: float = 60.0
     checkpoint_keep: int = 3
+    checkpoint_store: bool = False
     job_secret: str = field(default="", repr=False)
     spool: str | None = None
     code: str | None = None

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,7 +31,15 @@ from service.api.health import RECONCILER_TASK, SWEEPER_TASK
 from service.app import build_app
 from service.auth.secrets import SecretStore
 from service.auth.tokens import ControllerKeys
-from service.background import JointHeartbeat, Maintenance, PgListener, SpotPriceWatch
+from service.background import (
+    MAINTENANCE_STOP_TIMEOUT,
+    JointHeartbeat,
+    Maintenance,
+    Periodic,
+    PgListener,
+    SpotPriceWatch,
+)
+from service.clouds.checkpoint_deletion import DELETION_INTERVAL, delete_old_checkpoints
 from service.clouds.clouds import THIS_COMPUTER, Clouds
 from service.clouds.executor import CloudExecutors
 from service.clouds.inventory import Inventories
@@ -157,10 +166,16 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
     ]
     maintenance = Maintenance(engine, timedelta(days=settings.keep_telemetry), clouds)
     price_watch = SpotPriceWatch(engine, clouds)
+    deletion = Periodic(
+        "old checkpoints",
+        lambda: delete_old_checkpoints(engine, clouds, clock.now(engine)),
+        repeat(DELETION_INTERVAL),
+        stop_timeout=MAINTENANCE_STOP_TIMEOUT,
+    )
     app_state = AppState(
         engine,
         clouds,
-        CheckpointStorage(settings.home.resolve()),
+        CheckpointStorage(settings.home.resolve(), clouds),
         heartbeats={
             RECONCILER_TASK: loop.periodic.heartbeat,
             SWEEPER_TASK: JointHeartbeat([each.periodic.heartbeat for each in collectors]),
@@ -179,6 +194,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
         for start, stop in (
             (maintenance.start, maintenance.stop),
             (price_watch.periodic.start, price_watch.periodic.stop),
+            (deletion.start, deletion.stop),
             (pg_listener.start, pg_listener.stop),
             (loop.start, loop.stop),
             *((each.periodic.start, each.periodic.stop) for each in collectors),

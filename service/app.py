@@ -21,6 +21,7 @@ from service.api.problems import install_problem_handlers
 from service.api.routes import (
     access,
     agent,
+    checkpoints,
     code,
     cost,
     health,
@@ -37,7 +38,10 @@ from service.auth.rate_limit import RateLimiter
 from service.auth.tokens import ControllerKeys, TokenDigest
 from service.db.access import StoredToken, store_token
 
-ROUTE_MODULES = (jobs, code, models, prices, offers, cost, sweeps, agent, access, health, reference)
+ROUTE_MODULES = (
+    *(jobs, code, models, prices, offers, cost, sweeps),
+    *(agent, checkpoints, access, health, reference),
+)
 
 
 class Application(FastAPI):

@@ -50,6 +50,7 @@ def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> Worke
     """Return what a machine of a job runs; the document never changes, so this does not either."""
     run, saved = job.spec.run, checkpoint_settings(job.spec)
     trains = role == "worker"  # a parameter server runs nothing of the user's
+    directory = storage.directory(job.id, job.spec)
     return WorkerSpec(
         role=role,
         strategy=job.spec.strategy.name,
@@ -58,9 +59,10 @@ def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> Worke
         code=run.code if trains else None,
         setup=run.setup or () if trains else (),
         variables=run.env,
-        checkpoints=str(storage.checkpoints(job.id, job.spec)),
+        checkpoints=None if directory is None else str(directory),
         checkpoint_every=saved.every,
         checkpoint_keep=saved.keep,
+        checkpoint_store=storage.bucket(job.spec) is not None,
         drain=run.drain,
         stall=run.stall,
     )

@@ -71,6 +71,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "idempotency_mismatch": ProblemType(422, "Idempotency key already used"),
     "too_many_requests": ProblemType(429, "Too many requests", retry_after=1),
     "internal": ProblemType(500, "Internal error"),
+    "bucket_unavailable": ProblemType(503, "Bucket unavailable", retry_after=60),
     "database_unavailable": ProblemType(503, "Database unavailable", retry_after=2),
     "not_ready": ProblemType(503, "Controller not ready", retry_after=2),
 }

@@ -162,7 +162,7 @@ def entry_problems(
                 named = each["loc"][1 if model is BucketEntry else 0]
                 value, said = show_value(each["input"]), model.model_fields[str(named)].description
                 what = f"{value} does not fit: {said}"
-                if kind.endswith("_type") or kind.startswith(("greater", "less")):
+                if kind.endswith(("_type", "_parsing")) or kind.startswith(("greater", "less")):
                     wanted = expected_words(kind, each.get("ctx", {}))
                     what = f"must be {wanted}, got {value}: {said}"
         yield str(problem_at(path, what, positions))

@@ -1,31 +1,73 @@
-"""Storage that outlives the machines of a job: its checkpoint directory."""
+"""Where the checkpoints of a job are: a directory that outlives its machines, or a bucket."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from scavenger.job.run import CheckpointsSpec
 from scavenger.job.spec import JobSpec
+from service.clouds.clouds import Clouds
+from service.clouds.object_store import HasObjectStore, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStorage:
-    """Directories that all machines of a job reach.
+    """Finds the place of a job's checkpoints.
 
-    The controller never deletes checkpoints: users paid for them and decide when to.
+    A directory that a job names comes first, then the bucket of its cloud, then a directory of this
+    controller, which machines reach that are processes of this computer. The controller never
+    deletes a directory: users paid for it and decide when to.
 
     Attributes:
         root: Directory of those that no job puts elsewhere.
+        clouds: Their entries may name buckets; None knows no cloud.
     """
 
     root: Path
+    clouds: Clouds | None = field(default=None, repr=False)
 
-    def checkpoints(self, job: str, spec: JobSpec) -> Path:
+    def directory(self, job: str, spec: JobSpec) -> Path | None:
+        """Return the directory of a job; None where each machine has one of its own."""
         named = checkpoint_settings(spec).directory
-        return (self.root / "checkpoints" if named is None else Path(named)) / job
+        if named is not None:
+            return Path(named) / job
+        is_rented = self.clouds is not None and self.clouds.traits_of(spec).is_rented
+        return None if is_rented else self.root / "checkpoints" / job
+
+    def bucket(self, spec: JobSpec) -> tuple[str, ObjectStore] | None:
+        """Return the cloud and bucket of a job; None if it has none, or names a directory."""
+        is_elsewhere = checkpoint_settings(spec).directory is not None
+        provider = None if self.clouds is None else self.clouds.find(spec)
+        if is_elsewhere or not writes_checkpoints(spec) or not isinstance(provider, HasObjectStore):
+            return None
+        store = provider.object_store
+        return None if store is None else (provider.name, store)
+
+    def location(self, job: str, spec: JobSpec) -> str | None:
+        """Return where a user finds the checkpoints of a job; None if only its machines do."""
+        found = self.bucket(spec)
+        if found is not None:
+            return f"{found[1].url}/{job}"
+        directory = self.directory(job, spec)
+        return None if directory is None else str(directory)
+
+    def warning(self, spec: JobSpec) -> str | None:
+        """Return what a user should know of a job whose checkpoints end with its machines."""
+        if self.location("", spec) is not None or not writes_checkpoints(spec):
+            return None
+        return (
+            "checkpoints stay on the job's machines: if all of these end at once, training starts "
+            "over. Name a bucket in the entry of the clouds file (checkpoints), or in "
+            "run.checkpoints.directory storage that all machines reach"
+        )
 
 
 def checkpoint_settings(spec: JobSpec) -> CheckpointsSpec:
     """Return how often a job is saved, by default where its document does not say."""
     return spec.run.checkpoints or CheckpointsSpec()
+
+
+def writes_checkpoints(spec: JobSpec) -> bool:
+    """Tell whether the workers of a job write checkpoints."""
+    return spec.strategy.name != "downpour"

@@ -121,6 +121,26 @@ packages = Table(
     moment_column("last_used", nullable=False),
 )
 
+# Checkpoints in buckets: written by the API as machines send them, and dropped once the bucket has
+# them no longer.
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    job_column(primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("cloud", Text, nullable=False),
+    Column("bucket", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("iteration", BigInteger, nullable=False),
+    Column("parts", JSONB, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("worker", Text, nullable=False),
+    moment_column("created_at", nullable=False),
+    moment_column("keep_until", nullable=False),
+    CheckConstraint("state IN ('unfinished', 'complete', 'doomed')", name="state_known"),
+    Index(None, "keep_until", postgresql_where=text("state <> 'complete'")),
+)
+
 # Which controller acts for a job: written by the reconciler's loop.
 leases = Table(
     "leases",

@@ -16,6 +16,11 @@ SENSITIVE_NAMES = (
 SENSITIVE_SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"scv_[\w-]+"), f"scv_{REDACTED}"),
     (re.compile(r"eyJ[\w-]+(?:\.[\w-]*)*"), REDACTED),
+    # The URL of a signed request is enough to send it.
+    (
+        re.compile(r"(?i)(x-(?:amz|goog)-(?:signature|credential)(?:=|%3d))[\w%./@-]+"),
+        rf"\1{REDACTED}",
+    ),
     (re.compile(r"(?i)(\b(?:bearer|basic)\s+)[^\s\"',;]+"), rf"\1{REDACTED}"),
     (re.compile(r"(?i)(authorization\\*[\"']?\s*[:=,]\s*\\*[\"']?)[^\r\n\"']+"), rf"\1{REDACTED}"),
     (re.compile(r"(\w://[^\s/:@\"']*:)[^\s/\"']+(?=@)"), rf"\1{REDACTED}"),

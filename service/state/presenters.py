@@ -66,7 +66,7 @@ def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -
             if job.advice is None
             else AdviceView(config=optional_config_view(job.advised), why=job.advice)
         ),
-        checkpoints=str(storage.checkpoints(job.id, job.spec)),
+        checkpoints=storage.location(job.id, job.spec),
         progress=progress_view(state, expected),
         indicators=None if applied is None else indicators_view(recent, applied),
         cost=cost_view(state, expected, target),

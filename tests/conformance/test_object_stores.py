@@ -11,16 +11,9 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from service.clouds.aws import AwsProvider
-from service.clouds.aws_entry import AwsEntry
-from service.clouds.google import GoogleProvider
-from service.clouds.google_entry import GoogleEntry
 from service.clouds.google_store import Signer, sign_url
-from service.clouds.metered import MeteredProvider
 from service.clouds.object_store import ObjectStore
 from service.errors import CredentialsRefused, ProviderUnavailable
-from service.settings import Settings
-from tests.conformance.google.rental import ENTRY
 from tests.conformance.object_stores import (
     CONTENT,
     DIGEST,
@@ -30,42 +23,17 @@ from tests.conformance.object_stores import (
     SignedObjectStoreConformance,
     put,
 )
-from tests.fakecloud.aws_region import GROUP, IMAGE
 from tests.fakecloud.object_doors import (
-    KEY_ID,
-    SECRET_KEY,
-    open_cloud_storage,
-    open_s3,
-    write_key_file,
+    OpenBucket,
+    aws_store,
+    credentials,
+    google_store,
+    open_bucket,
 )
 from tests.fakecloud.object_server import ObjectServer
 
 SIMPLE_GET = "00e2fb794ea93d7adb703edaebdd509821fcc7d4f1a79ac5c8d2b394df109320"
 OTHER_TIME = "779f19fdb6fd381390e2d5af04947cf21750277ee3c20e0c97b7e46a1dff8907"
-
-
-def aws_store(url: str) -> ObjectStore:
-    """Return the bucket of an entry of the clouds file."""
-    entry = AwsEntry.model_validate(
-        {
-            "region": "eu-central-1",
-            "subnets": {"eu-central-1a": "subnet-000a"},
-            "security_group": GROUP,
-            "image": IMAGE,
-            "checkpoints": {"bucket": "kept", "prefix": "team/ours", "endpoint": url},
-        }
-    )
-    store = MeteredProvider(AwsProvider.open("rented", entry, Settings())).object_store
-    assert store is not None
-    return store
-
-
-def google_store(url: str) -> ObjectStore:
-    bucket = {"bucket": "kept", "prefix": "team/ours", "endpoint": url}
-    entry = GoogleEntry.model_validate({**ENTRY, "checkpoints": bucket})
-    store = GoogleProvider.open("rented", entry, Settings()).object_store
-    assert store is not None
-    return store
 
 
 def ahead(server: ObjectServer) -> Advance:
@@ -75,66 +43,44 @@ def ahead(server: ObjectServer) -> Advance:
     return advance
 
 
-@pytest.fixture(scope="module", autouse=True)
-def credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    key_file = write_key_file(tmp_path_factory.mktemp("google") / "account.json")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
-        environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-        environment.delenv("AWS_SESSION_TOKEN", raising=False)
-        environment.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key_file))
-        yield
-
-
-Opened = tuple[ObjectServer, ObjectStore]
-
-
 @pytest.fixture(scope="module")
-def s3(credentials: None) -> Iterator[Opened]:
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenBucket]:
     """A client takes seconds to make, so that all tests have one."""
-    with open_s3() as server:
-        yield server, aws_store(server.url)
+    with open_bucket("aws", tmp_path_factory.mktemp("aws")) as bucket:
+        yield bucket
 
 
 @pytest.fixture(scope="module")
-def cloud_storage(credentials: None) -> Iterator[Opened]:
-    with open_cloud_storage() as server:
-        yield server, google_store(server.url)
+def cloud_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenBucket]:
+    with open_bucket("google", tmp_path_factory.mktemp("google")) as bucket:
+        yield bucket
 
 
 @pytest.fixture(scope="module")
-def moto(credentials: None) -> Iterator[tuple[Any, ObjectStore]]:
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, ObjectStore]]:
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     url = f"http://{host}:{port}"
-    client = boto3.client("s3", endpoint_url=url, region_name="eu-central-1")
-    place = {"LocationConstraint": "eu-central-1"}
-    client.create_bucket(Bucket="kept", CreateBucketConfiguration=place)
-    yield client, aws_store(url)
+    with credentials(tmp_path_factory.mktemp("moto")):
+        client = boto3.client("s3", endpoint_url=url, region_name="eu-central-1")
+        place = {"LocationConstraint": "eu-central-1"}
+        client.create_bucket(Bucket="kept", CreateBucketConfiguration=place)
+        yield client, aws_store(url)
     server.stop()
-
-
-def emptied(server: ObjectServer) -> ObjectServer:
-    """Return a server that holds nothing and behaves."""
-    shelf = server.shelf
-    shelf.objects.clear()
-    shelf.faults.clear()
-    shelf.denied.clear()
-    shelf.ahead = timedelta(0)
-    return server
 
 
 class TestS3(SignedObjectStoreConformance):
     """The bucket of AWS, at a door that checks signature, expiry, condition and hash."""
 
     @pytest.fixture
-    def server(self, s3: Opened) -> ObjectServer:
-        return emptied(s3[0])
+    def server(self, s3: OpenBucket) -> ObjectServer:
+        s3.shelf.clear()
+        return s3.server
 
     @pytest.fixture
-    def store(self, s3: Opened, server: ObjectServer) -> ObjectStore:
-        return s3[1]
+    def store(self, s3: OpenBucket, server: ObjectServer) -> ObjectStore:
+        return s3.store
 
     @pytest.fixture
     def advance(self, server: ObjectServer) -> Advance:
@@ -172,12 +118,13 @@ class TestCloudStorage(SignedObjectStoreConformance):
     """The bucket of Google, signed with the key of a service account."""
 
     @pytest.fixture
-    def server(self, cloud_storage: Opened) -> ObjectServer:
-        return emptied(cloud_storage[0])
+    def server(self, cloud_storage: OpenBucket) -> ObjectServer:
+        cloud_storage.shelf.clear()
+        return cloud_storage.server
 
     @pytest.fixture
-    def store(self, cloud_storage: Opened, server: ObjectServer) -> ObjectStore:
-        return cloud_storage[1]
+    def store(self, cloud_storage: OpenBucket, server: ObjectServer) -> ObjectStore:
+        return cloud_storage.store
 
     @pytest.fixture
     def advance(self, server: ObjectServer) -> Advance:

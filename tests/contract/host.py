@@ -59,6 +59,7 @@ THERE = {
     "{token}": PREY.id,
     "{problem}": "not-found",
     "{sha256}": CODE_SHA256,
+    "{checkpoint}": f"{0:010}-{0:012}-{'0' * 32}",
 }
 ENTRIES = 5
 

@@ -53,6 +53,12 @@ class ObjectShelf:
         waiting = self.faults.get(method)
         return waiting.popleft() if waiting else None
 
+    def clear(self) -> None:
+        """Forget what was held, and behave."""
+        for kept in (self.objects, self.faults, self.denied, self.answered):
+            kept.clear()
+        self.ahead = timedelta(0)
+
     def now(self) -> datetime:
         """Return the time at the bucket."""
         return datetime.now(UTC) + self.ahead

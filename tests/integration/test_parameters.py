@@ -155,6 +155,7 @@ CHANGES: dict[str, Any] = {
     "/v1/agent/lease": None,
     "/v1/agent/notice": {"worker": WORKER, "reason": "it is taken"},
     "/v1/agent/exit": {"worker": WORKER, "code": 0, "tail": ""},
+    "/v1/agent/checkpoints/trouble": {"why": "the bucket refuses"},
 }
 
 

@@ -34,6 +34,8 @@ LOOKS = st.sampled_from(
         '{{"api_key": "{}"}}',
         "SCAVENGER_JOB_SECRET={}",
         "{{'SCAVENGER_TOKEN': '{}'}}",
+        "https://kept.s3.amazonaws.com/a?X-Amz-Expires=900&X-Amz-Signature={}",
+        "GET /kept/a?X-Goog-Credential={0}&X-Goog-Signature={0}&X-Goog-Expires=900",
     ]
 )
 

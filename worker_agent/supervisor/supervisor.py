@@ -72,16 +72,19 @@ def command_of(worker: WorkerSpec, default_directory: str | None) -> TrainingCom
 
 def compose_worker_env(booted_with: WorkerEnv, enrolled: EnrolmentReply) -> WorkerEnv:
     """Return what the training process is told of its machine and its job."""
-    worker = enrolled.worker
+    worker, directory = enrolled.worker, enrolled.worker.checkpoints
+    if directory is None and booted_with.spool is not None:
+        directory = str(Path(booted_with.spool).with_name("checkpoints"))
     return replace(
         booted_with,
         token=enrolled.token,
         job_secret=enrolled.job_secret,
         role=worker.role,
         strategy=worker.strategy,
-        checkpoints=worker.checkpoints,
+        checkpoints=directory,
         checkpoint_every=worker.checkpoint_every,
         checkpoint_keep=worker.checkpoint_keep,
+        checkpoint_store=worker.checkpoint_store,
     )
 
 

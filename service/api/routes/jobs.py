@@ -237,6 +237,9 @@ def create_job(
     job = f"{jobs.JOB_ID_PREFIX}{int(now.timestamp() * 1000):011x}{secrets.token_hex(4)}"
     jobs.create(connection, job, spec, now, project)
     record_event(connection, job, now, "submitted", f"{spec.name}: {spec.target_text}")
+    warning = app_state.storage.warning(spec)
+    if warning is not None:
+        record_event(connection, job, now, "checkpoints", warning)
     (view,) = job_views(app_state, connection, [find_job(connection, job)])
     return job_answer(view, 201, Location=f"/v1/jobs/{job}")
 
