@@ -14,7 +14,7 @@ from scavenger.checkpoints import CheckpointPart, CheckpointUpload
 from scavenger.protocol import WorkerSpec
 from service.api.enrolment import worker_spec
 from service.clouds.storage import CheckpointStorage
-from service.db import jobs
+from service.db import jobs, vms
 from service.db.checkpoints import MAX_UNFINISHED, TRANSFER_SPAN
 from tests.fakecloud.object_doors import OpenBucket, open_bucket
 from tests.integration.keeper import Keeper, fetch, open_keeper, upload_of
@@ -270,6 +270,14 @@ def test_many_machines_at_once_agree(keeper: Keeper) -> None:
     keeper.wait(TRANSFER_SPAN.total_seconds())
     keeper.tidy()
     assert len(keeper.kept()) == 2
+
+
+def test_a_machine_that_is_gone_is_refused(keeper: Keeper) -> None:
+    worker = keeper.launch(1)
+    with keeper.engine.begin() as connection:
+        vms.record_gone(connection, worker.id, keeper.shift.now())
+    assert worker.announce(upload_of(1, 1, CONTENTS)).status_code == 403
+    assert worker.ask("GET", "newest").status_code == 403
 
 
 # Which jobs have a bucket

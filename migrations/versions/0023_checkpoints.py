@@ -1,14 +1,14 @@
 """Checkpoints in buckets.
 
-Revision ID: 0022
+Revision ID: 0023
 """
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0022"
-down_revision = "0021"
+revision = "0023"
+down_revision = "0022"
 
 
 def upgrade():
