@@ -51,6 +51,9 @@ CurrentTime = Callable[[], datetime]
 PendingChange = tuple[Vm, VmChange]
 ENDS = (VmChange.RETRY_END, VmChange.END_STOPPED)
 CLOUD_CALLS = (*ENDS, VmChange.RETRY_LAUNCH)
+# A machine that lists prove to run beyond its paid time is booked up to then, less this: it stays
+# visible for the alert that it runs beyond it.
+PAID_LATE = timedelta(seconds=70)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,10 @@ class Fleet:
             )
             if found in CLOUD_CALLS:
                 pending.append((vm, found))
+            proven = listing.requested_at - lag - PAID_LATE
+            if found is VmChange.RETRY_END and proven > vm.prepaid_until + ledger.POWER_OFF_GRACE:
+                with under_lease(self.engine, lease) as connection:
+                    vms.extend_prepaid(connection, vm.id, proven)
             if found in ENDS and vm.missed_at is not None:
                 found = VmChange.MARK_LISTED
             if found not in (*CLOUD_CALLS, VmChange.NONE):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
 from scavenger.schemas import JobPhase
+from service import ledger
+from service.reconciler.fleet import PAID_LATE
 from tests.builders import spec
 from tests.fakecloud.emulator import open_emulator
 from tests.fakecloud.faults import Ignored, LateRequest, LostRequest, Omitted, Refused
@@ -151,3 +155,30 @@ def test_a_launch_that_arrives_when_its_name_is_free_again_makes_a_machine_that_
         promises.check(purse.world)
     assert len(purse.world.cloud.machines()) == 2
     assert not purse.world.machines()
+
+
+@pytest.mark.parametrize("cloud", ["aws", "google"])
+def test_a_machine_that_outlives_its_paid_time_is_booked_as_long_as_lists_prove(
+    rent: Make, cloud: str
+) -> None:
+    """Its boot script never ran, so that no timer ends it, and no controller looks for long."""
+    purse = rent(cloud)
+    world = purse.world
+    purse.tick(0)
+    (truth,) = world.machines()
+    world.cloud.renew(truth.description.id, 1e7)
+    purse.wait(1500.0)  # Google itself would end it when the whole cap is used up
+    for _ in range(80):
+        purse.tick(0)
+        purse.wait(10.0)
+        if not world.rows()[0].is_alive:
+            break
+    (vm, *_) = world.rows()
+    (line, *_) = world.cloud.bill().lines
+    billed = Decimal(line.dollars)
+    traits = world.provider.traits
+    unproven = PAID_LATE + timedelta(seconds=traits.max_list_lag_seconds + 10.0)
+    booked = ledger.accrued([vm], world.clock.moment())
+    assert billed - vm.terms.price_of(unproven) <= booked <= billed + vm.terms.price_of(unproven)
+    world.close()
+    purse.world = None  # what could not be reserved is above the reserve
