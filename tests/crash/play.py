@@ -77,7 +77,7 @@ class Theatre:
 
     def _warm_up(self, scenario: Scenario) -> None:
         """Play a story in this process, so that forks find everything compiled."""
-        world = World(self.engine, scenario, MOST, self.emulator)
+        world = self._plain_world(scenario)
         control(self.controllers, world.answer, world.beginning)
         self.controllers.dispose()
         if self.emulator is not None:
@@ -91,7 +91,7 @@ class Theatre:
         Raises:
             AssertionError: Even so it does not end as it should.
         """
-        world = World(self.engine, scenario, MOST, self.emulator)
+        world = self._plain_world(scenario)
         counted = self._control(world, Count())
         facts = facts_of(world)
         wrong = [*objections(world, facts)]
@@ -127,6 +127,12 @@ class Theatre:
         counted = self._control(world, Count())
         assert counted.lines is not None, world.complaints
         return counted.lines
+
+    def _plain_world(self, scenario: Scenario) -> World:
+        """Return a world that waits for as long as a plain story may take."""
+        world = World(self.engine, scenario, MOST, self.emulator)
+        world.patience += 2 * world.proof  # an orphan is awaited for as long as lists may lag
+        return world
 
     def _world(self, scenario: Scenario, plain: Plain) -> World:
         """Return a world that waits for as long as a story with kills may take."""
