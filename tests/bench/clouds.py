@@ -2,9 +2,10 @@
 
 Both clouds are processes of their own that speak the clouds' protocols; the controller is the one
 that people run, with the clouds' SDKs. Prints how many machines boto3 launches in a second, how
-long a pass of the reconciler takes, how often each cloud is listed, and how long a page of the API
-takes meanwhile, each beside its limit, and fails when one is missed. Other programs on the computer
-make figures worse. Run by ``make bench-clouds``.
+long a pass of the reconciler takes, how often each cloud is listed, how long a page of the API
+takes meanwhile, and how long a machine takes from its boot to its Hello, each beside its limit, and
+fails when one is missed. Other programs on the computer make figures worse. Run by ``make
+bench-clouds``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from service.clouds.registry import read_clouds_file
 from service.db import controllers
 from service.postgres.server import EmbeddedPostgres
 from service.settings import Settings as ControllerSettings
+from tests.bench.boot import main as measure_boots
 from tests.bench.fleet import Fleet
 from tests.bench.load import percentile
 from tests.bench.machine import measure
@@ -83,7 +85,8 @@ def main() -> int:
         serve(asked.serve)
         return 0
     os.environ.update(SDK_ENVIRONMENT)
-    results = [bench_launches(kind, limit) for kind, limit in (("aws", LAUNCHES), ("google", 0.0))]
+    results = [measure_boots() == 0]
+    results += [bench_launches(kind, limit) for kind, limit in (("aws", LAUNCHES), ("google", 0.0))]
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         directory = Path(place)
         directory.chmod(0o755)
