@@ -8,26 +8,23 @@ first and never beside it. The SDK makes one attempt per call, since the reconci
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 from uuid import UUID, uuid5
 
-import requests
-from google.api_core import exceptions
-from google.api_core.client_options import ClientOptions
-from google.auth import exceptions as auth_exceptions
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import compute_v1
-from google.protobuf import json_format
-
 from scavenger.schemas import PriceView
+from service.clouds.google_compute import ComputeEngine
 from service.clouds.google_entry import GoogleEntry
-from service.clouds.google_errors import call_error, launch_error, operation_error
-from service.clouds.google_machine import GOOGLE_JOB_LABEL, GOOGLE_NAME_PREFIX, machine_of
-from service.clouds.google_prices import newest_spot_price, spot_price_question
+from service.clouds.google_errors import operation_error, unknown_error, zones_with_room
+from service.clouds.google_machine import (
+    GOOGLE_JOB_LABEL,
+    GOOGLE_NAME_PREFIX,
+    instance_of,
+    machine_of,
+)
+from service.clouds.google_prices import newest_spot_price
 from service.clouds.google_rights import check_google_rights
 from service.clouds.google_store import GoogleObjectStore
 from service.clouds.labels import OWNER_LABEL, SIGNATURE_LABEL
@@ -36,7 +33,6 @@ from service.clouds.provider import CloudTraits, Instance, InstanceState, Launch
 from service.clouds.rights import Right
 from service.errors import (
     CloudError,
-    CredentialsRefused,
     LaunchKeyUsed,
     LaunchRefused,
     ProviderUnavailable,
@@ -47,27 +43,9 @@ from service.prices import PricedRegion
 from service.settings import Settings
 
 _REQUEST_NAMESPACE = UUID("0f4bb1c8-6a53-4e1f-9d0c-2f6f1f0d7a35")
-# A time-out is of one request. After so many seconds a call begins no further one, so that none
-# takes longer than half a minute.
-_INSERT_SECONDS, _PAGE_SECONDS, _REQUEST_SECONDS = 8.0, 6.0, 4.0
+# After so many seconds a call begins no further request, so that none takes longer than half a
+# minute.
 _OPERATION_SECONDS, _LIST_SECONDS, _POLL_SECONDS = 18.0, 20.0, 0.5
-_PAGE = 500
-_INCOMPLETE = {"UNREACHABLE", "PARTIAL_SUCCESS", "LIST_OVERHEAD_QUOTA_EXCEED"}
-# A status that is not listed belongs to a machine that exists: it counts as running.
-_STATES: Mapping[str, InstanceState] = {
-    "PROVISIONING": InstanceState.PENDING,
-    "STAGING": InstanceState.PENDING,
-    "PENDING": InstanceState.PENDING,
-    "STOPPING": InstanceState.ENDING,
-    "PENDING_STOP": InstanceState.ENDING,
-    "DEPROVISIONING": InstanceState.ENDING,
-    "SUSPENDING": InstanceState.ENDING,
-    "STOPPED": InstanceState.STOPPED,
-    "TERMINATED": InstanceState.STOPPED,
-    "SUSPENDED": InstanceState.STOPPED,
-}
-
-_Translate = Callable[[list[str], int | None, str], CloudError]
 
 
 class GoogleProvider:
@@ -77,6 +55,7 @@ class GoogleProvider:
         name: Name of the entry in the clouds file.
         wait: Waits for so many seconds.
         stopwatch: Returns seconds.
+        api: Calls Google; None makes one.
     """
 
     Entry = GoogleEntry
@@ -88,13 +67,14 @@ class GoogleProvider:
         *,
         wait: Callable[[float], None] = time.sleep,
         stopwatch: Callable[[], float] = time.monotonic,
+        api: ComputeEngine | None = None,
     ) -> None:
         self.name = name
+        self._api = api or ComputeEngine(name, entry)
         self._entry, self._wait, self._stopwatch = entry, wait, stopwatch
         self.object_store: ObjectStore | None = None
         if entry.checkpoints is not None:
             self.object_store = GoogleObjectStore(entry.checkpoints)
-        self._opened: list[Any] = []
         self._zone_of: dict[str, str] = {}
         self._failed_attempts: dict[str, int] = {}
 
@@ -139,24 +119,17 @@ class GoogleProvider:
             LaunchRefused: The key's machine is ending, stopped or gone, another installation's
                 machine has its name, or the request can never succeed.
         """
-        began, zone = self._stopwatch(), request.offer.zone
-        operation = self._insert(request)
+        began, zone, what = self._stopwatch(), request.offer.zone, f"launch {request.launch_key}"
+        machine, request_id = machine_of(self._entry, request), self._request_id(request.launch_key)
+        operation = self._api.insert(zone, machine, str(request_id), what)
         if operation is None:
             return self._adopt(request)
         # What fails from here on proves nothing: the machine may exist.
-        with _translated(f"launch {request.launch_key}", _unknown):
-            while operation.status != compute_v1.Operation.Status.DONE:
-                if self._stopwatch() - began > _OPERATION_SECONDS:
-                    raise ProviderUnavailable(f"{operation.name} in {zone} is not done yet")
-                self._wait(_POLL_SECONDS)
-                polled = self._operations.get(
-                    project=self._entry.project,
-                    zone=zone,
-                    operation=operation.name,
-                    retry=None,
-                    timeout=_REQUEST_SECONDS,
-                )
-                operation = _known(polled, "compute#operation")
+        while operation.status.name != "DONE":
+            if self._stopwatch() - began > _OPERATION_SECONDS:
+                raise ProviderUnavailable(f"{what}: {operation.name} in {zone} is not done yet")
+            self._wait(_POLL_SECONDS)
+            operation = self._api.poll(zone, operation.name, what)
         if operation.error.errors:
             raise self._failure(request.launch_key, operation)
         return self._adopt(request)
@@ -172,8 +145,8 @@ class GoogleProvider:
         deadline = self._stopwatch() + _LIST_SECONDS
         found: list[Instance] = []
         for zone in self._all_zones:
-            for page in self._pages(zone):
-                found += page
+            for page in self._api.pages(zone):
+                found += [instance_of(shown, zone) for shown in page]
                 if self._stopwatch() > deadline:
                     raise ProviderUnavailable(f"a list takes longer than {_LIST_SECONDS} s")
         self._zone_of = {instance.provider_id: instance.zone for instance in found}
@@ -190,16 +163,12 @@ class GoogleProvider:
         """Yield prices on spot; a type that Google refuses, such as a misspelt one, stops none."""
         failure: CloudError | None = None
         for machine_type in sorted(types):
-            question = spot_price_question(self._entry.project, self._entry.region, machine_type)
             try:
-                with _translated(f"price of {machine_type}", call_error):
-                    told = self._advice.capacity_history(
-                        request=question, retry=None, timeout=_REQUEST_SECONDS
-                    )
+                history = self._api.price_history(machine_type)
             except CloudError as error:
                 failure = error
                 continue
-            yield from newest_spot_price(self._entry.region, machine_type, told.price_history, now)
+            yield from newest_spot_price(self._entry.region, machine_type, history, now)
         if failure is not None:
             raise failure
 
@@ -214,7 +183,7 @@ class GoogleProvider:
         failure: CloudError | None = None
         for zone in self._zones_to_search(provider_id):
             try:
-                if self._delete(zone, provider_id):
+                if self._api.delete(zone, provider_id):
                     return
             except CloudError as error:
                 failure = error  # another zone may still know it
@@ -223,7 +192,8 @@ class GoogleProvider:
 
     def forget(self, provider_id: str) -> None:
         """Do nothing for a machine that is gone: Google keeps no record of it."""
-        if any(self._holds(zone, provider_id) for zone in self._zones_to_search(provider_id)):
+        zones, what = self._zones_to_search(provider_id), f"look for {provider_id}"
+        if any(self._api.find(zone, provider_id, what) is not None for zone in zones):
             raise ValueError(f"{provider_id} is not gone")
         self._zone_of.pop(provider_id, None)
 
@@ -233,61 +203,7 @@ class GoogleProvider:
 
     def close(self) -> None:
         """Give the connections back."""
-        for client in self._opened:
-            client.transport.close()
-
-    # Clients are made at the first call, because they look for credentials when they are made: a
-    # controller without them starts and rents in its other clouds.
-
-    @cached_property
-    def _instances(self) -> Any:
-        return self._open(compute_v1.InstancesClient)
-
-    @cached_property
-    def _operations(self) -> Any:
-        return self._open(compute_v1.ZoneOperationsClient)
-
-    @cached_property
-    def _zones(self) -> Any:
-        return self._open(compute_v1.ZonesClient)
-
-    @cached_property
-    def _images(self) -> Any:
-        return self._open(compute_v1.ImagesClient)
-
-    @cached_property
-    def _advice(self) -> Any:
-        return self._open(compute_v1.AdviceClient)
-
-    def _open(self, client: Callable[..., Any]) -> Any:
-        try:
-            opened = client(**_client_options(self._entry))
-        except auth_exceptions.DefaultCredentialsError as error:
-            raise CredentialsRefused(
-                f"{self.name}: no credentials of Google are found on this computer: log in with "
-                "'gcloud auth application-default login', or run the controller under a service "
-                "account"
-            ) from error
-        self._opened.append(opened)
-        return opened
-
-    def _insert(self, request: LaunchRequest) -> Any:
-        """Return the operation of an insert; None if the name is taken."""
-        with _translated(f"launch {request.launch_key}", launch_error):
-            try:
-                operation = self._instances.insert_unary(
-                    request=compute_v1.InsertInstanceRequest(
-                        project=self._entry.project,
-                        zone=request.offer.zone,
-                        instance_resource=machine_of(self._entry, request),
-                        request_id=str(self._request_id(request.launch_key)),
-                    ),
-                    retry=None,
-                    timeout=_INSERT_SECONDS,
-                )
-            except exceptions.Conflict:
-                return None
-            return _known(operation, "compute#operation")
+        self._api.close()
 
     def _request_id(self, launch_key: str) -> UUID:
         """Return the id under which Google answers repetitions with the first operation.
@@ -304,7 +220,7 @@ class GoogleProvider:
         told = [error.message for error in operation.error.errors]
         for error in operation.error.errors:
             for detail in error.error_details:
-                told += _better_zones(detail.error_info.metadatas)
+                told += zones_with_room(detail.error_info.metadatas)
         status = operation.http_error_status_code or None
         failure = operation_error(codes, status, f"launch {launch_key}: {'; '.join(told)}")
         if isinstance(failure, Throttled):
@@ -314,19 +230,11 @@ class GoogleProvider:
     def _adopt(self, request: LaunchRequest) -> Instance:
         """Return the machine that has the name, if this installation launched it."""
         name, zone = GOOGLE_NAME_PREFIX + request.launch_key, request.offer.zone
-        with _translated(f"launch {request.launch_key}", _unknown):
-            try:
-                shown = self._instances.get(
-                    project=self._entry.project,
-                    zone=zone,
-                    instance=name,
-                    retry=None,
-                    timeout=_REQUEST_SECONDS,
-                )
-            except exceptions.NotFound as error:
-                # For an hour Google would show the operation again that made it, and the job wait.
-                raise LaunchKeyUsed(f"the machine of {request.launch_key} is gone") from error
-            _known(shown, "compute#instance")
+        what = f"launch {request.launch_key}"
+        shown = self._api.find(zone, name, what, unknown_error)
+        if shown is None:
+            # For an hour Google would show the operation again that made it, and the job wait.
+            raise LaunchKeyUsed(f"the machine of {request.launch_key} is gone")
         ours = {**request.labels, GOOGLE_JOB_LABEL: request.job}
         for label in (OWNER_LABEL, SIGNATURE_LABEL, GOOGLE_JOB_LABEL):
             if shown.labels.get(label) != ours.get(label):
@@ -334,31 +242,12 @@ class GoogleProvider:
                     f"{name} in {zone} was not launched by this installation for {request.job}: "
                     f"its label {label} is another one"
                 )
-        instance = _instance(shown, zone)
+        instance = instance_of(shown, zone)
         if instance.state in (InstanceState.ENDING, InstanceState.STOPPED):
             raise LaunchKeyUsed(f"the machine of {request.launch_key} is {instance.state.value}")
         self._failed_attempts.pop(request.launch_key, None)
         self._zone_of[instance.provider_id] = zone
         return instance
-
-    def _pages(self, zone: str) -> Iterator[Sequence[Instance]]:
-        with _translated(f"list {zone}", call_error):
-            pager = self._instances.list(
-                request=compute_v1.ListInstancesRequest(
-                    project=self._entry.project,
-                    zone=zone,
-                    filter=f"labels.{GOOGLE_JOB_LABEL}:*",
-                    max_results=_PAGE,
-                ),
-                retry=None,
-                timeout=_PAGE_SECONDS,
-            )
-            for page in pager.pages:
-                _known(page, "compute#instanceList")
-                if page.warning.code in _INCOMPLETE:
-                    raise ProviderUnavailable(f"list {zone}: {page.warning.message}")
-                ours = (shown for shown in page.items if shown.name.startswith(GOOGLE_NAME_PREFIX))
-                yield [_instance(shown, zone) for shown in ours]
 
     @cached_property
     def _all_zones(self) -> tuple[str, ...]:
@@ -366,52 +255,11 @@ class GoogleProvider:
 
         A zone that was taken out of the entry may still hold machines.
         """
-        with _translated("list zones", call_error):
-            shown = self._zones.list(
-                request=compute_v1.ListZonesRequest(project=self._entry.project, max_results=_PAGE),
-                retry=None,
-                timeout=_REQUEST_SECONDS,
-            )
-            _known(shown, "compute#zoneList")
-            zones = [zone.name for zone in shown if zone.name.startswith(f"{self._entry.region}-")]
-        return tuple(dict.fromkeys((*self._entry.zones, *sorted(zones))))
+        return tuple(dict.fromkeys((*self._entry.zones, *sorted(self._api.zones()))))
 
     def _zones_to_search(self, provider_id: str) -> tuple[str, ...]:
         known = self._zone_of.get(provider_id)
         return self._all_zones if known is None else (known,)
-
-    def _delete(self, zone: str, provider_id: str) -> bool:
-        """Whether the zone knew the machine; its end is ordered then."""
-        with _translated(f"terminate {provider_id}", call_error):
-            try:
-                operation = self._instances.delete_unary(
-                    request=compute_v1.DeleteInstanceRequest(
-                        project=self._entry.project,
-                        zone=zone,
-                        instance=provider_id,
-                        no_graceful_shutdown=True,
-                    ),
-                    retry=None,
-                    timeout=_REQUEST_SECONDS,
-                )
-            except exceptions.NotFound:
-                return False
-            _known(operation, "compute#operation")
-            return True
-
-    def _holds(self, zone: str, provider_id: str) -> bool:
-        with _translated(f"look for {provider_id}", call_error):
-            try:
-                self._instances.get(
-                    project=self._entry.project,
-                    zone=zone,
-                    instance=provider_id,
-                    retry=None,
-                    timeout=_REQUEST_SECONDS,
-                )
-            except exceptions.NotFound:
-                return False
-            return True
 
     def _resolve_image(self) -> str:
         """Return the newest image of a family, or the family itself while Google does not say.
@@ -423,71 +271,7 @@ class GoogleProvider:
         if kind != "family":
             return path
         try:
-            with _translated(f"image {path}", call_error):
-                image = self._images.get_from_family(
-                    project=project, family=family[0], retry=None, timeout=_REQUEST_SECONDS
-                )
-                _known(image, "compute#image")
+            image = self._api.newest_image(project, family[0])
         except CloudError:
             return path
-        return f"projects/{project}/global/images/{image.name}"
-
-
-@contextmanager
-def _translated(what: str, translate: _Translate) -> Iterator[None]:
-    """Turn the SDK's exceptions into the controller's."""
-    try:
-        yield
-    except exceptions.GoogleAPICallError as error:
-        told = [error.message]
-        for detail in error.details:
-            told += _better_zones(detail.get("metadatas") or detail.get("metadata") or {})
-        codes = [reported["reason"] for reported in error.errors if "reason" in reported]
-        raise translate(codes, error.code, f"{what}: {'; '.join(told)}") from error
-    except (auth_exceptions.TransportError, requests.RequestException) as error:
-        raise ProviderUnavailable(f"{what}: no answer: {error!r}") from error
-    except json_format.ParseError as error:
-        raise ProviderUnavailable(f"{what}: the answer is not understood: {error}") from error
-    except auth_exceptions.GoogleAuthError as error:
-        if error.retryable:
-            raise ProviderUnavailable(f"{what}: {error}") from error
-        raise translate([], 401, f"{what}: {error}") from error
-
-
-def _known(answer: Any, kind: str) -> Any:
-    """Return an answer that Google wrote: the SDK reads any other JSON as one without members."""
-    if answer.kind != kind:
-        raise ProviderUnavailable(f"the answer did not come from Google: it is no {kind}")
-    return answer
-
-
-def _unknown(codes: list[str], status: int | None, message: str) -> CloudError:
-    """Say that nothing is known, because an insert was accepted before."""
-    return ProviderUnavailable(message)
-
-
-def _better_zones(metadata: Mapping[str, str]) -> list[str]:
-    zones = metadata.get("zonesAvailable")
-    return [f"zones with room: {zones}"] if zones else []
-
-
-def _instance(shown: Any, zone: str) -> Instance:
-    labels = dict(shown.labels)
-    job = labels.pop(GOOGLE_JOB_LABEL, "")
-    return Instance(
-        provider_id=str(shown.id),
-        launch_key=shown.name.removeprefix(GOOGLE_NAME_PREFIX),
-        job=job,
-        state=_STATES.get(shown.status, InstanceState.RUNNING),
-        zone=zone,
-        labels=labels,
-    )
-
-
-def _client_options(entry: GoogleEntry) -> dict[str, Any]:
-    """Return how clients reach Google, or a test's double of it on this computer."""
-    if entry.endpoint is None:
-        return {}
-    endpoint = ClientOptions(api_endpoint=str(entry.endpoint).rstrip("/"))
-    credentials = {"credentials": AnonymousCredentials()} if entry.is_local else {}
-    return {"client_options": endpoint, **credentials}
+        return f"projects/{project}/global/images/{image}"

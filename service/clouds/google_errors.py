@@ -97,3 +97,14 @@ def _choose(codes: Collection[str], otherwise: type[CloudError], message: str) -
     meaning = next((_CODES[code] for code in codes if code in _CODES), otherwise)
     named = f"{message} ({', '.join(codes)})" if codes else message
     return meaning(f"{named}; {_REMEDY}" if meaning is CredentialsRefused else named)
+
+
+def unknown_error(codes: list[str], status: int | None, message: str) -> CloudError:
+    """Say that nothing is known, because an insert was accepted before."""
+    return ProviderUnavailable(message)
+
+
+def zones_with_room(metadata: Mapping[str, str]) -> list[str]:
+    """Return what a stockout says of other zones."""
+    zones = metadata.get("zonesAvailable")
+    return [f"zones with room: {zones}"] if zones else []

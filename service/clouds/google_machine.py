@@ -1,20 +1,34 @@
-"""What Compute Engine is asked for: a machine that leaves nothing behind."""
+"""A machine of Compute Engine: asked for so that it leaves nothing behind, and as it is shown."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from service.clouds.boot import render_boot_script
 from service.clouds.google_entry import GoogleEntry
-from service.clouds.provider import LaunchRequest
+from service.clouds.provider import Instance, InstanceState, LaunchRequest
 
 GOOGLE_NAME_PREFIX = "scv-"
 GOOGLE_JOB_LABEL = "scavenger-job"
 _SHORTEST_RUN, _LONGEST_RUN = 30, 120 * 24 * 3600  # what Google accepts
 _NOTICE_SECONDS = 120  # the only notice that Google accepts
 _GPU_TYPE = re.compile(r"(a2|a3|a4|a4x|g2|g4)-.*")
+# A status that is not listed belongs to a machine that exists: it counts as running.
+_STATES: Mapping[str, InstanceState] = {
+    "PROVISIONING": InstanceState.PENDING,
+    "STAGING": InstanceState.PENDING,
+    "PENDING": InstanceState.PENDING,
+    "STOPPING": InstanceState.ENDING,
+    "PENDING_STOP": InstanceState.ENDING,
+    "DEPROVISIONING": InstanceState.ENDING,
+    "SUSPENDING": InstanceState.ENDING,
+    "STOPPED": InstanceState.STOPPED,
+    "TERMINATED": InstanceState.STOPPED,
+    "SUSPENDED": InstanceState.STOPPED,
+}
 _ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"
 
 
@@ -62,3 +76,17 @@ def _scheduling(request: LaunchRequest) -> dict[str, Any]:
     if is_spot:
         scheduling["preemption_notice_duration"] = {"seconds": _NOTICE_SECONDS}
     return scheduling
+
+
+def instance_of(shown: Any, zone: str) -> Instance:
+    """Return a machine that Google shows, as ``compute_v1.Instance``, in the contract's words."""
+    labels = dict(shown.labels)
+    job = labels.pop(GOOGLE_JOB_LABEL, "")
+    return Instance(
+        provider_id=str(shown.id),
+        launch_key=shown.name.removeprefix(GOOGLE_NAME_PREFIX),
+        job=job,
+        state=_STATES.get(shown.status, InstanceState.RUNNING),
+        zone=zone,
+        labels=labels,
+    )

@@ -9,6 +9,7 @@ from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 
 from service.clouds.google import GoogleProvider
+from service.clouds.google_compute import ComputeEngine
 from service.clouds.google_entry import GoogleEntry
 from service.clouds.google_machine import GOOGLE_NAME_PREFIX
 from service.clouds.provider import Provider
@@ -37,8 +38,8 @@ class TappedAdapter(HTTPAdapter):
             self._tap.after()
 
 
-class TappedGoogleProvider(GoogleProvider):
-    """Google's provider as it is, whose connections are tapped.
+class TappedComputeEngine(ComputeEngine):
+    """The calls of Compute Engine as they are, over connections that are tapped.
 
     Attributes:
         tap: What is done around each request.
@@ -94,17 +95,18 @@ class GoogleEmulator(HttpServer):
                 "endpoint": self.url,
             }
         )
-        self._opened: list[TappedGoogleProvider] = []
+        self._opened: list[GoogleProvider] = []
 
     def play(self, cloud: FakeCloud) -> None:
         self.disconnect()
         self.door = GoogleDoor(cloud, self._manners)
 
     def open(self) -> Provider:
-        provider = TappedGoogleProvider(
-            "google", self._entry, wait=self.tap.wait, stopwatch=self.tap.stopwatch
+        api = TappedComputeEngine("google", self._entry)
+        api.tap = self.tap
+        provider = GoogleProvider(
+            "google", self._entry, wait=self.tap.wait, stopwatch=self.tap.stopwatch, api=api
         )
-        provider.tap = self.tap
         self._opened.append(provider)
         return provider
 

@@ -136,11 +136,12 @@ def list_aggregated(provider: Any) -> tuple[Instance, ...]:
     """Believe a list of all zones, which leaves out a zone that is down."""
     from google.cloud import compute_v1
 
-    from service.clouds.google import _instance, _translated, call_error
+    from service.clouds.google_compute import call_error, translated
+    from service.clouds.google_machine import instance_of
 
     found: list[Instance] = []
-    with _translated("list", call_error):
-        pages = provider._instances.aggregated_list(
+    with translated("list", call_error):
+        pages = provider._api._instances.aggregated_list(
             request=compute_v1.AggregatedListInstancesRequest(
                 project=provider._entry.project, filter=f"labels.{GOOGLE_JOB_LABEL}:*"
             ),
@@ -148,7 +149,7 @@ def list_aggregated(provider: Any) -> tuple[Instance, ...]:
         )
         for place, scope in pages:
             zone = place.removeprefix("zones/")
-            found += [_instance(shown, zone) for shown in scope.instances]
+            found += [instance_of(shown, zone) for shown in scope.instances]
     return tuple(found)
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from service.clouds import google as google_module
+from service.clouds import google_compute
 from service.clouds.provider import Instance, Provider
 from service.errors import CredentialsRefused
 from tests.builders import NOW
@@ -101,7 +101,7 @@ def test_the_source_calls_what_the_role_names() -> None:
     clients = {name.partition(".")[0] for name in CALLS}
     called = {
         f"{node.func.value.attr}.{node.func.attr}"
-        for node in ast.walk(ast.parse(inspect.getsource(google_module)))
+        for node in ast.walk(ast.parse(inspect.getsource(google_compute)))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and isinstance(node.func.value, ast.Attribute)
