@@ -8,6 +8,7 @@ from decimal import Decimal
 from scavenger.protocol import StopAtMetric, StopRule
 from scavenger.schemas import JobPhase
 from service import ledger
+from service.db.vms import Vm
 from service.db.workers import WorkerRow
 from service.errors import LaunchRefused
 from service.reconciler.actions import Action, Finish, Idle, Terminate
@@ -127,7 +128,7 @@ def end_on_failure(state: JobState) -> Action | None:
             f"the cloud refuses its machines: {hopeless[-1].refusal}; correct the job or the "
             "clouds file and submit again",
         )
-    counting = [vm for vm in state.vms if vm.refusal is None and vm.warned_at is None]
+    counting = [vm for vm in state.vms if vm.refusal is None and not has_left_in_order(state, vm)]
     limit, launched = max_launches(state), len(counting)
     if launched > limit:
         return Finish(JobPhase.FAILED, f"{launched} machines {launches_reason(state, limit)}")
@@ -145,13 +146,20 @@ def launches_reason(state: JobState, limit: int) -> str:
 
 
 def max_launches(state: JobState) -> int:
-    """Return how many machines a job may launch, without those that a cloud refused or took back.
+    """Return how many machines a job may launch, without those that a cloud refused.
 
-    Without a limit, machines which keep dying could cost without end. That clouds take some back
-    says nothing of the job, and the launches of an hour are limited in any case.
+    Without a limit, machines which keep dying could cost without end. Machines whose clouds took
+    them back in order do not count: training has got further on each of them.
     """
     spec = state.job.spec
     return 4 * (spec.space.workers[-1] + spec.strategy.servers) + 8
+
+
+def has_left_in_order(state: JobState, vm: Vm) -> bool:
+    """Whether the worker of a machine had trained, and left because of a notice."""
+    worker = state.worker(vm.id)
+    has_left = worker is not None and worker.finished == "released" and worker.generation > 0
+    return has_left and vm.warned_at is not None
 
 
 def is_released(state: JobState, worker: WorkerRow | None) -> bool:

@@ -66,14 +66,17 @@ class Fate(StrEnum):
     REFUSES = "it reaches no other worker"
     RESTARTS = "its process starts again and never comes back"
     DIES = "it is gone after a while"
+    RECLAIMED = "its cloud takes it back after a while, and its worker leaves in time"
+    LINGERS = "its cloud takes it back after a while, and its worker does not leave"
     FAILS = "its command fails"
     STAYS = "it works, and never stands by when it is told to"
     CLINGS = "it works, and its command never ends"
 
 
 MUTE = (Fate.UNGIVEN, Fate.DUMB)
-ENTERING = (Fate.WORKS, Fate.MUTED, Fate.IDLE, Fate.PARTED, Fate.DIES, Fate.STAYS, Fate.CLINGS)
-WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, Fate.STAYS, Fate.CLINGS)
+WARNED = (Fate.RECLAIMED, Fate.LINGERS)
+WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, *WARNED, Fate.STAYS, Fate.CLINGS)
+ENTERING = (*WORKING, Fate.IDLE, Fate.PARTED)
 
 
 @dataclass
@@ -93,6 +96,7 @@ class World:
     rows: int = 0
     probes: tuple[SettledProbe, ...] = ()
     said: list[str] = field(default_factory=list)
+    kept: float = 0.0  # epochs of the checkpoint that the last one writes who leaves in time
 
     def see(self) -> JobState:
         seen = snapshot(
@@ -208,8 +212,13 @@ class World:
             times = {"hello_at": self.now, "seen_at": self.now}
             self.workers[one.id] = worker(number, **{**quiet, **times, "worker": one.id})
             return
-        if fate is Fate.DIES and age > DEATH:
+        if (fate is Fate.DIES and age > DEATH) or one.warned_at is not None:
             self.change(one.id, state="gone", ended_at=self.now)
+        elif fate in WARNED and age > DEATH:
+            self.change(one.id, warned_at=self.now)
+            if fate is Fate.RECLAIMED and self.workers[one.id].finished is None:
+                self.note(one.id, finished="released", seen_at=self.now)
+                self.kept = max(self.kept, self.workers[one.id].epochs)
         elif fate is Fate.FAILS and age > DEATH:
             self.change(one.id, exit_code=1, tail="no")
         elif fate is Fate.RESTARTS and age > DEATH:
@@ -255,7 +264,7 @@ class World:
         self.bearing, self.rows = told.generation, self.rows + 60 * self.is_measured
         for name in names:
             before = self.workers[name]
-            epochs = before.epochs + EPOCHS_PER_STEP
+            epochs = max(before.epochs, self.kept) + EPOCHS_PER_STEP
             is_over = epochs >= self.job.spec.stop_rule.max_progress
             finished = "exhausted" if is_over else None
             self.note(name, iteration=before.iteration + 60, epochs=epochs, finished=finished)

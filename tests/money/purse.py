@@ -345,6 +345,11 @@ class Purse(RuleBasedStateMachine):
         self.world.cloud.interrupt(machines[place % len(machines)].description.id, notice)
 
     @precondition(has_running)
+    @rule(place=places)
+    def hear_notice(self, place: int) -> None:
+        self.world.hear_notice(self._some(place)[1])
+
+    @precondition(has_running)
     @rule(place=places, is_over=seldom)
     def end_command(self, place: int, is_over: bool) -> None:
         truth, vm = self._some(place)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from sqlalchemy import Engine, delete, text
 
 from scavenger.job.spec import JobSpec
-from scavenger.protocol import Hello, Progress, StepReport, VmLease
+from scavenger.protocol import Hello, InterruptionNotice, Progress, StepReport, VmLease
 from scavenger.worker_env import WorkerEnv
 from service import ledger
 from service.api.problems import ApiProblem as Refused
@@ -343,6 +343,13 @@ class World:
             elif told is not None and vm.role == "worker":
                 progress = Progress(told[0].generation, 0, 0, 0.0, {})
                 store_report(connection, validate_rows(StepReport(vm.id, progress), {}), now)
+
+    def hear_notice(self, vm: Vm) -> None:
+        """Let a machine tell that its cloud takes it back; whether that is true or not."""
+        api = SimpleNamespace(engine=self.engine, now=self.clock.moment)
+        told = InterruptionNotice(vm.id, "the cloud takes it back")
+        with suppress(Refused):
+            agent.notice(api, WorkerPrincipal(vm.id, JOB, 1, 0.0), told)
 
     def end_command(self, truth: Truth, vm: Vm, code: int) -> None:
         """Let a machine's command end, and the machine with it."""

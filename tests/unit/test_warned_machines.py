@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
 from service.db.shortages import Shortage
-from service.reconciler.actions import Action, Idle, Launch, PublishDirective
+from service.reconciler.actions import Action, Finish, Idle, Launch, PublishDirective
 from service.reconciler.directives import choose_members
 from service.reconciler.plan import decide_action, missing_worker_machines, plan
 from service.state.job_state import JobState
 from tests.builders import NOW, directive, job, offer, server, serving, snapshot, spec, vm, worker
 
 WARNED = {"warned_at": NOW - timedelta(seconds=1)}
-OLD = {"intended_at": NOW - timedelta(days=3)}
 GONE = {"state": "gone", "ended_at": NOW}
 RELEASED = {"finished": "released"}
+DAYS_AGO = {"intended_at": NOW - timedelta(days=3)}
+TAKEN = tuple(vm(number, **DAYS_AGO, **WARNED, **GONE) for number in range(3, 40))
+LEFT = tuple(worker(number, **RELEASED) for number in range(3, 40))
 SERVED = spec(strategy={"parameter_server": {"servers": 1}})
 TRAINING = job(chosen=ClusterConfig(2, 128), choice="the knee")
 
@@ -80,9 +82,14 @@ CASES: dict[str, tuple[JobState, type[Action], str]] = {
         "max_cost leaves no room for 1 more machine: training on K=1 B=128",
     ),
     "what clouds take back in days is no sign of a job that kills its machines": (
-        snapshot(vms=(*(vm(n, **OLD, **WARNED, **GONE) for n in range(3, 40)), vm(1), vm(2))),
+        snapshot(vms=(*TAKEN, vm(1), vm(2)), workers=(*LEFT, worker(1), worker(2))),
         Idle,
         "running K=2 B=128",
+    ),
+    "but what never left in order is": (
+        snapshot(vms=(*TAKEN, vm(1), vm(2)), workers=(worker(1), worker(2))),
+        Finish,
+        "39 machines were needed where 16 are allowed",
     ),
     "a parameter server is replaced before it is lost": (
         snapshot(
