@@ -37,6 +37,8 @@ DELIVERY_TIMEOUT = 10.0
 NO_JOB = ""  # announced to find out whether announcements arrive
 MAINTENANCE_INTERVAL = 3600.0
 PRICE_INTERVAL = 600.0
+# A change of a spot price may be told minutes after it: later prices are not certain yet.
+PRICE_DELAY = timedelta(minutes=5)
 MAINTENANCE_STOP_TIMEOUT = 5.0
 
 
@@ -219,8 +221,9 @@ class PgListener:
 class SpotPriceWatch:
     """Looks up what spot machines cost, so that the ledger books what the cloud bills.
 
-    Until the next look a machine is booked at the price seen last, and reserved at the most that it
-    may cost. What its disk and public address cost is added from the price book.
+    A look makes prices certain up to a few minutes before it. From then on a machine is booked at
+    the price seen last, and reserved at the most that it may cost. What its disk and public address
+    cost is added from the price book.
 
     Args:
         engine: The database.
@@ -237,7 +240,7 @@ class SpotPriceWatch:
         )
 
     def look(self) -> None:
-        """Look once, for every spot machine that is not known up to now or to its end."""
+        """Look once, for every spot machine whose price is not certain up to its end."""
         with self.engine.connect() as connection:
             wanted = vms.spot_to_look_up(connection)
             book = prices.read_price_book(connection, self.clouds.priced_regions)
@@ -252,15 +255,15 @@ class SpotPriceWatch:
                 log.warning("%s stays at its on-demand price: %s", vm.id, error)
                 continue
             with self.engine.begin() as connection:
-                now = clock.read(connection)
-                # A row at the moment of the look: up to here the price is known.
+                certain = clock.read(connection) - PRICE_DELAY
                 known = [
                     SeenPrice(each.since, each.price_per_hour + beside)
                     for each in seen
-                    if each.since <= now
+                    if each.since <= certain
                 ]
-                if known:
-                    looked = SeenPrice(now, known[-1].price_per_hour)
+                # A row at that moment: up to it prices are known, and the next look goes on there.
+                if known and since < certain:
+                    looked = SeenPrice(certain, known[-1].price_per_hour)
                     vms.record_prices(connection, vm.id, [*known, looked])
 
 

@@ -102,9 +102,9 @@ class AwsCatalogue:
 
     def _describe_prices(self, told: Parameters) -> Parameters:
         now, spot = self.cloud.clock.now(), self.cloud.settings.spot
-        # A start in the future gives the price of now, as EC2 gives the last one before the start.
-        start = min(self._moment(told.get("StartTime"), 0.0), now)
-        end = min(self._moment(told.get("EndTime"), now), now)
+        end = min(self._moment(told.get("EndTime"), now), now - self.region.price_delay)
+        # A start after that gives the newest price, as EC2 gives the last one before the start.
+        start = min(self._moment(told.get("StartTime"), 0.0), end)
         zones = [told["AvailabilityZone"]] if "AvailabilityZone" in told else self.region.zones
         tariffs = self.cloud.settings.tariffs
         filters = {one["Name"]: one["Values"] for one in told.get("Filters", ())}

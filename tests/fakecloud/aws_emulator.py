@@ -19,7 +19,7 @@ from tests.fakecloud.ec2_door import AwsDoor
 from tests.fakecloud.emulator import MACHINE_TYPE, Tap, rented_habits
 from tests.fakecloud.http_server import Answer, HttpRequest, HttpServer
 
-REGION, DISK_GIB = "eu-central-1", 30
+REGION, DISK_GIB, PRICES_TOLD_AFTER = "eu-central-1", 30, 240.0
 CHANGING = ("RunInstances", "TerminateInstances")
 # Nothing of this computer's, and no proxy.
 CREDENTIALS = {
@@ -53,7 +53,9 @@ class AwsEmulator(HttpServer):
         self.tap = Tap()
         subnets = {self.habits.zone(letter): f"subnet-000{letter}" for letter in zones}
         self._region = AwsRegion(
-            subnets={subnet: zone for zone, subnet in subnets.items()}, epoch=epoch
+            subnets={subnet: zone for zone, subnet in subnets.items()},
+            epoch=epoch,
+            price_delay=PRICES_TOLD_AFTER,
         )
         self._entry = AwsEntry.model_validate(
             {

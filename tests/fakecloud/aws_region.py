@@ -39,6 +39,7 @@ class AwsRegion:
         profiles: Role by instance profile.
         hardware: By machine type; types without an entry are all alike.
         epoch: What a calendar shows when the cloud's clock begins.
+        price_delay: Seconds after which a change of a spot price is told.
     """
 
     name: str = "eu-central-1"
@@ -52,6 +53,7 @@ class AwsRegion:
     profiles: Mapping[str, str] = field(default_factory=lambda: {PROFILE: WORKER_ROLE})
     hardware: Mapping[str, HardwareFacts] = field(default_factory=dict)
     epoch: datetime = EPOCH
+    price_delay: float = 0.0
 
     @property
     def zones(self) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from sqlalchemy import Engine
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
 from service import ledger
+from service.background import PRICE_DELAY
 from service.db.vms import Vm
 from service.reconciler.actions import Launch
 from tests.builders import document
@@ -455,6 +456,7 @@ class Purse(RuleBasedStateMachine):
         assert not any(vm.is_alive for vm in rows), "a row stays"
         promises.check(world)
         assert not world.machines(), "a machine stays"
+        world.clock.advance(PRICE_DELAY.total_seconds())
         world.look_up_prices()
         rows = world.rows()
         assert world.bill(FOREVER, rows) <= ledger.accrued(rows, world.clock.moment()) + EXACTLY
