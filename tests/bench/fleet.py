@@ -161,7 +161,7 @@ class Fleet:
         vms.record_intent(connection, job, place, self.place, began, timedelta(hours=9))
         key = vms.of_job(connection, job)[-1].launch_key
         labels = self.resource_labels.labels(key, LaunchCounter().count_launch(connection))
-        told = boot(job=job, worker=worker, agent="a" * 64)
+        told = boot(job=job, worker=worker, prepaid=9 * 3600.0, agent="a" * 64)
         request = LaunchRequest(key, self.place, told, labels=labels)
         made = self.provider.launch(request)
         vms.record_attempt(connection, worker, began, now + timedelta(hours=9), "a-1")
