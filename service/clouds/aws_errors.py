@@ -86,7 +86,10 @@ _REMEDIES: Mapping[str, str] = {
     "PendingVerification": "AWS still verifies the account; it usually ends within hours",
     "RequestExpired": "renew the controller's credentials, and set this computer's clock",
     "SignatureDoesNotMatch": "correct the secret key, and set this computer's clock",
-    "UnauthorizedOperation": "allow it in the policy of the controller",
+    "UnauthorizedOperation": (
+        "allow it in the policy of the controller; scavenger doctor --permissions names what is "
+        "missing"
+    ),
     "VcpuLimitExceeded": "ask for a higher quota in the console of Service Quotas",
     "MaxSpotInstanceCountExceeded": "ask for a higher spot quota in the console of Service Quotas",
     "InsufficientFreeAddressesInSubnet": "use a larger subnet, or end other machines in it",

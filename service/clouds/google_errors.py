@@ -39,7 +39,10 @@ _CODES: Mapping[str, type[CloudError]] = {
 }
 # Google names the field that it refuses: this one where a zone has no such type.
 _TYPE_FIELD = "resource.machineType"
-_REMEDY = "check the credentials and the role of the controller's account"
+_REMEDY = (
+    "check the credentials and the role of the controller's account with scavenger doctor "
+    "--permissions"
+)
 
 
 def launch_error(codes: Collection[str], status: int | None, message: str) -> CloudError:
