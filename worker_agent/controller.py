@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import IO, TypeVar
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from scavenger.checkpoints import (
+    CheckpointTrouble,
+    CheckpointUpload,
+    NewestCheckpoint,
+    StoredCheckpoint,
+    UploadTarget,
+)
 from scavenger.code_archive import MAX_PACKED_BYTES, MEBIBYTE
 from scavenger.protocol import (
     RENEWAL_HEADER,
@@ -23,13 +31,15 @@ from scavenger.protocol import (
     VmLease,
 )
 from scavenger.worker_env import WorkerEnv
-from worker_agent.errors import ControllerRefused, ControllerUnreachable
+from worker_agent.errors import BucketUnavailable, ControllerRefused, ControllerUnreachable
 
 _T = TypeVar("_T")
 
 # These 4xx say nothing about the request itself, so repeating it may help.
 _RETRYABLE = (TOO_SLOW, TOO_MANY_REQUESTS) = (408, 429)
 RATE_LIMIT_PAUSE = 1.0
+BUCKET_TIMEOUT = 60.0
+UNAVAILABLE, BUCKET_PROBLEM = 503, "bucket_unavailable"
 
 _HELLO = TypeAdapter(Hello)
 _REPORT = TypeAdapter(StepReport)
@@ -38,6 +48,8 @@ _NOTICE = TypeAdapter(InterruptionNotice)
 _WORKER = TypeAdapter(dict[str, str])
 _REPLY = TypeAdapter(Reply)
 _LEASE = TypeAdapter(VmLease)
+_UPLOAD, _TARGET = TypeAdapter(CheckpointUpload), TypeAdapter(UploadTarget)
+_NEWEST, _TROUBLE = TypeAdapter(NewestCheckpoint), TypeAdapter(CheckpointTrouble)
 _ENROL, _ENROLLED = TypeAdapter(EnrolmentRequest), TypeAdapter(EnrolmentReply)
 
 
@@ -112,6 +124,55 @@ class ControllerClient:
         self.token = response.headers.get(RENEWAL_HEADER, self.token)
         return digest.hexdigest()
 
+    def put_checkpoint(self, upload: CheckpointUpload) -> UploadTarget:
+        """Announce a checkpoint for the bucket, or that all of it was sent.
+
+        Raises:
+            BucketUnavailable: The controller cannot reach or use the bucket; the message says why.
+        """
+        content = _UPLOAD.dump_json(upload)
+        return _parse(_TARGET, self._ask_bucket("PUT", upload.id, content=content))
+
+    def newest_checkpoint(self, older_than: str | None = None) -> StoredCheckpoint | None:
+        """Ask where the newest complete checkpoint in the bucket is, or the newest before one.
+
+        Raises:
+            BucketUnavailable: The controller cannot reach or use the bucket; the message says why.
+        """
+        query = {} if older_than is None else {"older_than": older_than}
+        return _parse(_NEWEST, self._ask_bucket("GET", "newest", params=query)).stored
+
+    def report_checkpoint_trouble(self, trouble: CheckpointTrouble) -> None:
+        """Report that the bucket took or gave no checkpoint."""
+        self._post("checkpoints/trouble", _TROUBLE.dump_json(trouble))
+
+    def _ask_bucket(
+        self,
+        method: str,
+        what: str,
+        *,
+        content: bytes = b"",
+        params: Mapping[str, str] | None = None,
+    ) -> bytes:
+        path = f"/v1/agent/checkpoints/{what}"
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
+        try:
+            response = self._http.request(
+                method,
+                path,
+                content=content,
+                params=params,
+                headers=headers,
+                timeout=BUCKET_TIMEOUT,  # the controller asks the cloud before it answers
+            )
+        except httpx.RequestError as error:
+            raise ControllerUnreachable(f"{method} {path}: {str(error) or repr(error)}") from error
+        if response.status_code == UNAVAILABLE and BUCKET_PROBLEM in response.text:
+            raise BucketUnavailable(_detail(response))
+        _check_status(response)
+        self.token = response.headers.get(RENEWAL_HEADER, self.token)
+        return response.content
+
     def _post(self, what: str, content: bytes) -> bytes:
         response = _post(self._http, f"/v1/agent/{what}", content, self.token)
         self.token = response.headers.get(RENEWAL_HEADER, self.token)
@@ -174,6 +235,13 @@ def _check_status(response: httpx.Response) -> None:
     if not response.is_success:
         where = f"{request.method} {request.url.path}"
         raise ControllerUnreachable(f"{where}: status {status}", status)
+
+
+def _detail(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"the controller cannot use the bucket: status {response.status_code}"
 
 
 def _parse(adapter: TypeAdapter[_T], content: bytes) -> _T:

@@ -6,6 +6,7 @@
     └── AgentError
         ├── ControllerUnreachable    no valid answer: carry on and retry later
         ├── ControllerRefused        the controller declined: do not repeat the request
+        ├── BucketUnavailable        it took or gave no checkpoint: training goes on, retry later
         ├── CodeUnusable             the user's code cannot be unpacked: the machine ends
         ├── GenerationBroken         a generation's collective failed: wait for a newer Directive
         ├── ChangeAborted            a change was cancelled: continue in the current generation
@@ -79,6 +80,10 @@ class ControllerRefused(AgentError):
     @property
     def remedy(self) -> str:
         return f"{self._next_step}; nothing is lost"
+
+
+class BucketUnavailable(AgentError):
+    """The bucket of a job took or gave no checkpoint; training goes on, retry later."""
 
 
 class CodeUnusable(AgentError):

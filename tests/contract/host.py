@@ -97,6 +97,13 @@ def host(engine: Engine) -> Iterator[Host]:
         KEYS,
         unhurried(),
     )
+    with serve(app) as url:
+        yield Host(url, app)
+
+
+@contextmanager
+def serve(app: FastAPI) -> Iterator[str]:
+    """Serve an application on a free port of this computer until the end of a block."""
     server = uvicorn.Server(
         uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
     )
@@ -106,7 +113,7 @@ def host(engine: Engine) -> Iterator[Host]:
         time.sleep(0.01)
     try:
         listener = server.servers[0].sockets[0]
-        yield Host(f"http://127.0.0.1:{listener.getsockname()[1]}", app)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join()

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from tests.fakecloud.object_signatures import ObjectRequest, SignatureRefused, Verify
 
 # What becomes of one request: refused, its connection cut before or after it acts, half of the
-# content sent, another byte in it, or no answer while the server is open.
+# content sent, another byte in it, or no answer until it is released.
 ObjectFault = Literal["refuse", "lose", "lose answer", "truncate", "alter", "hang"]
 ABSENT = "0"
 
@@ -33,6 +33,7 @@ class ObjectShelf:
         objects: Content by bucket and key, such as ``/bucket/prefix/name``.
         faults: What becomes of the next requests of a method.
         ahead: How far its clock is ahead.
+        released: Lets requests that hang go on; their connections are cut.
         denied: Methods for which the signer has no right.
         answered: Method, path and status of each request that was answered.
     """
@@ -41,6 +42,7 @@ class ObjectShelf:
     objects: dict[str, bytes] = field(default_factory=dict)
     faults: dict[str, deque[ObjectFault]] = field(default_factory=dict)
     ahead: timedelta = timedelta(0)
+    released: threading.Event = field(default_factory=threading.Event)
     denied: set[str] = field(default_factory=set)
     answered: list[tuple[str, str, int]] = field(default_factory=list)
 
@@ -58,6 +60,7 @@ class ObjectShelf:
         for kept in (self.objects, self.faults, self.denied, self.answered):
             kept.clear()
         self.ahead = timedelta(0)
+        self.released.clear()
 
     def now(self) -> datetime:
         """Return the time at the bucket."""
@@ -73,7 +76,6 @@ class ObjectServer:
 
     def __init__(self, shelf: ObjectShelf) -> None:
         self.shelf = shelf
-        self.is_closing = threading.Event()
         self._turn = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -85,7 +87,7 @@ class ObjectServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.is_closing.set()
+        self.shelf.released.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -145,7 +147,7 @@ class ObjectServer:
                 if fault == "lose":
                     return self.cut()
                 if fault == "hang":
-                    server.is_closing.wait()
+                    shelf.released.wait()
                     return self.cut()
                 length = int(headers.get("content-length", 0))
                 body = self.rfile.read(length)

@@ -22,6 +22,7 @@ from scavenger.checkpoints import (
     StoredCheckpoint,
     UploadTarget,
 )
+from scavenger.worker_env import WorkerEnv
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
@@ -32,7 +33,7 @@ from service.clouds.object_store import ObjectStore
 from service.clouds.storage import CheckpointStorage
 from service.db import directives, jobs, vms
 from tests.builders import directive, document, offer
-from tests.contract.host import unhurried
+from tests.contract.host import serve, unhurried
 from tests.fakecloud.object_server import ObjectShelf
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
@@ -121,6 +122,13 @@ class Keeper:
         """Delete what may be deleted."""
         return delete_old_checkpoints(self.engine, self.clouds, self.shift.now())
 
+    @contextmanager
+    def serve(self) -> Iterator[str]:
+        """Serve the controller over HTTP; returns its URL."""
+        app: Any = self.client.app
+        with serve(app) as url:
+            yield url
+
     def kept(self) -> set[str]:
         """Return the checkpoints of which the bucket has an object."""
         return {name.split("/")[-2] for name in self.shelf.names() if self.job in name}
@@ -140,6 +148,17 @@ class Worker:
         url = f"/v1/agent/checkpoints/{path}"
         answer: Any = self.keeper.client.request(method, url, headers=headers, **options)
         return answer  # type: ignore[no-any-return]
+
+    def env(self, url: str) -> WorkerEnv:
+        """Return the variables of the machine, for an agent."""
+        return WorkerEnv(
+            controller=url,
+            token=KEYS.issue_worker_token(self.id, 1),
+            job=self.keeper.job,
+            worker=self.id,
+            prepaid=60.0,
+            checkpoint_store=True,
+        )
 
     def announce(self, upload: CheckpointUpload, *, is_sent: bool = False) -> httpx.Response:
         content = _UPLOAD.dump_json(replace(upload, is_sent=is_sent))

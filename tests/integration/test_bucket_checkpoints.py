@@ -86,8 +86,8 @@ def test_what_is_not_all_there_is_offered_to_none(keeper: Keeper) -> None:
     target = worker.begin(upload)
     assert len(target.requests) == 2
     answer = worker.announce(upload, is_sent=True)
-    assert answer.status_code == 409
-    assert "state.json.0 is not in the bucket" in answer.text
+    assert answer.status_code == 503
+    assert "state.json.0 is not in s3://kept/team/ours as it was told" in answer.text
     assert worker.newest() is None
 
 

@@ -25,6 +25,7 @@ import safetensors
 from pydantic import JsonValue, TypeAdapter
 from pydantic_core import to_json
 
+from worker_agent.state.checkpoint_directory import flush_directory
 from worker_agent.state.progress import HostArray, TrainingProgress, TrainingSnapshot
 
 TENSORS_FILE, MANIFEST_FILE = "state.safetensors", "state.json"
@@ -139,15 +140,6 @@ def tensor_spec(array: HostArray) -> safetensors.TensorSpec:
 def add_own_hash(body: bytes) -> bytes:
     """Wrap a JSON document with its own hash, so that no byte of the file can change unnoticed."""
     return b'{"sha256": "%s", "body": %s}\n' % (sha256(body).hexdigest().encode(), body)
-
-
-def flush_directory(directory: Path) -> None:
-    """Force a directory's entries onto the disk."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def read_manifest(directory: Path) -> CheckpointManifest:

@@ -9,22 +9,30 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
-import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from scavenger.worker_env import WorkerEnv
 from worker_agent.errors import StateRefused
 from worker_agent.settings import InstrumentationSettings
+from worker_agent.state.bucket import CheckpointBucket
+from worker_agent.state.checkpoint_directory import (
+    COMPLETE_NAME,
+    checkpoint_path,
+    delete_checkpoint,
+    delete_left_behind,
+    flush_directory,
+    matching_directories,
+    partial_path,
+    publish_checkpoint,
+)
 from worker_agent.state.checkpoint_file import (
     CheckpointManifest,
     CheckpointOrigin,
     CheckpointUnreadable,
-    flush_directory,
     read_checkpoint,
     read_manifest,
     write_files,
@@ -52,10 +60,20 @@ class Checkpointer:
         job: Id of the job; checkpoints of others are left alone.
         every: Seconds from one to the next.
         keep: How many are kept.
+        bucket: Where newer ones may be, of machines that are gone; None for nowhere.
     """
 
-    def __init__(self, directory: Path, job: str, *, every: float, keep: int = 3) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        job: str,
+        *,
+        every: float,
+        keep: int = 3,
+        bucket: CheckpointBucket | None = None,
+    ) -> None:
         self.directory, self.job, self.every, self.keep = directory, job, every, keep
+        self.bucket = bucket
         self.taken_at = time.monotonic()
         self.waiting: tuple[TrainingSnapshot, CheckpointOrigin] | None = None
         self.is_writing = False
@@ -66,11 +84,14 @@ class Checkpointer:
 
     @classmethod
     def from_settings(
-        cls, directory: Path, settings: WorkerEnv | InstrumentationSettings
+        cls,
+        directory: Path,
+        settings: WorkerEnv | InstrumentationSettings,
+        bucket: CheckpointBucket | None = None,
     ) -> Checkpointer:
         """Keep a job's checkpoints as the settings of a machine or of a script's process say."""
         every, keep = settings.checkpoint_every, settings.checkpoint_keep
-        return cls(directory, settings.job, every=every, keep=keep)
+        return cls(directory, settings.job, every=every, keep=keep, bucket=bucket)
 
     def is_due(self) -> bool:
         """Whether it is time for a snapshot, and the one before is on the disk."""
@@ -92,12 +113,22 @@ class Checkpointer:
 
     def newest(self) -> TrainingSnapshot | None:
         """Return the newest intact checkpoint; None when there is none to go on from."""
+        found = self._newest_on_disk()
+        if self.bucket is not None:
+            age = None if found is None else (found[1].generation, found[0].progress.iteration)
+            newer = self.bucket.find_newer(age)
+            if newer is not None:
+                found = None  # two states need not fit into memory
+                self.bucket.fetch_newest(newer, self.directory, age)
+                found = self._newest_on_disk()
+        return None if found is None else found[0]
+
+    def _newest_on_disk(self) -> tuple[TrainingSnapshot, CheckpointOrigin] | None:
         try:
-            found = newest_checkpoint(self.directory, self.job)
+            return newest_checkpoint(self.directory, self.job)
         except OSError as error:
             log.warning("checkpoints in %s cannot be read: %s", self.directory, error)
             return None
-        return None if found is None else found[0]
 
     def restore(
         self, take_over: Callable[[TrainingSnapshot], TrainingProgress]
@@ -165,10 +196,6 @@ class Checkpointer:
         )
 
 
-_COMPLETE_NAME = re.compile(r"\d{12}")
-_PARTIAL_NAME = re.compile(r"\.\d{12}\.[0-9a-f]{12}\.unfinished")
-
-
 def write_checkpoint(
     directory: Path, snapshot: TrainingSnapshot, origin: CheckpointOrigin, *, keep: int
 ) -> Path:
@@ -181,17 +208,15 @@ def write_checkpoint(
         OSError: The disk is full, it may not be written to, or another job's checkpoint is in the
             way; nothing half-written stays.
     """
-    target = directory / f"{snapshot.progress.iteration:012}"
+    target = checkpoint_path(directory, snapshot.progress.iteration)
     directory.mkdir(parents=True, exist_ok=True)
-    for left_behind in matching_directories(directory, _PARTIAL_NAME):  # by writers that died
-        shutil.rmtree(left_behind, ignore_errors=True)
+    delete_left_behind(directory)
     if not is_intact(target, origin.job):
         fresh = partial_path(target)
         try:
             fresh.mkdir()
             write_files(fresh, snapshot, origin)
-            delete_checkpoint(target)
-            fresh.rename(target)
+            publish_checkpoint(fresh, target)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
@@ -236,7 +261,7 @@ def ranked_checkpoints(directory: Path) -> list[tuple[Path, CheckpointManifest |
     """Return the checkpoints, newest first; those without a readable manifest come last."""
     found = [
         (checkpoint, try_read_manifest(checkpoint))
-        for checkpoint in matching_directories(directory, _COMPLETE_NAME)
+        for checkpoint in matching_directories(directory, COMPLETE_NAME)
     ]
 
     def age(pair: tuple[Path, CheckpointManifest | None]) -> tuple[int, str]:
@@ -265,29 +290,3 @@ def prune_checkpoints(directory: Path, written: Path, job: str, keep: int) -> No
     ]
     for checkpoint in others[max(keep - 1, 0) :]:
         delete_checkpoint(checkpoint)
-
-
-def delete_checkpoint(directory: Path) -> None:
-    """Delete a checkpoint, so that no part of it is read if this process dies meanwhile."""
-    if not os.path.lexists(directory):
-        return
-    doomed = partial_path(directory)
-    directory.rename(doomed)  # from here on it is no checkpoint, however much of it is left
-    if doomed.is_dir() and not doomed.is_symlink():
-        shutil.rmtree(doomed)
-    else:
-        doomed.unlink()
-
-
-def matching_directories(directory: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
-    """Yield the directories whose names fit, but no links to directories."""
-    if not directory.is_dir():
-        return
-    for entry in list(os.scandir(directory)):
-        if pattern.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-            yield Path(entry.path)
-
-
-def partial_path(target: Path) -> Path:
-    """Return the name of a sibling that is no checkpoint."""
-    return target.with_name(f".{target.name}.{os.urandom(6).hex()}.unfinished")

@@ -26,10 +26,18 @@ from worker_agent.controller import ControllerClient
 from worker_agent.errors import AgentError, ControllerRefused, ControllerUnreachable
 from worker_agent.heartbeat import HeartbeatPage
 from worker_agent.settings import read_settings, training_environment
+from worker_agent.state.bucket import open_bucket
 from worker_agent.supervisor.code import CodeDelivery, code_directory
-from worker_agent.supervisor.exit_reason import EXIT_NOT_STARTED, Drained, RunResult, Unprepared
+from worker_agent.supervisor.exit_reason import (
+    EXIT_NOT_STARTED,
+    Drained,
+    ExitedAfterTraining,
+    RunResult,
+    Unprepared,
+)
 from worker_agent.supervisor.lifetime import LeaseKeeper, RestartBudget, ShutdownSignal
 from worker_agent.supervisor.metadata import CloudNotice, NoticeWatcher, notice_source
+from worker_agent.supervisor.mirror import CheckpointMirror
 from worker_agent.supervisor.power import power_off, power_off_computer
 from worker_agent.supervisor.processes import kill_others
 from worker_agent.supervisor.run import BoundedLog, RunContext, TrainingCommand, run_command
@@ -38,6 +46,7 @@ from worker_agent.telemetry.upload import replay_spool
 CLEANUP_TIMEOUT = 1.0  # for processes that a command left behind to end
 DELIVERY_POLL = 0.1  # delay until the end of a lease is noticed while code is fetched
 ENROL_RETRY = 0.5  # between two attempts to enrol
+LAST_CHECKPOINT_TIMEOUT = 20.0  # for the checkpoint that was written last to reach the bucket
 FAREWELL_TIMEOUT = 5.0  # to reach the controller after the machine was told to shut down
 
 log = logging.getLogger(__name__)
@@ -116,7 +125,10 @@ class Supervisor:
         if self._settings.metadata is not None:
             watcher = NoticeWatcher(notice_source(self._settings.metadata), self._hear)
             watcher.start()
+        mirror = self._start_mirror(enrolled)
         result = self._run_until_final(enrolled)
+        if mirror is not None:
+            self._finish_mirror(mirror, result)
         if watcher is not None:
             watcher.finish(FAREWELL_TIMEOUT)
         if result is None or not self._lease.left():
@@ -172,6 +184,21 @@ class Supervisor:
             result = self._run_once(command, enrolled, context)
             if result is None or not self._restart_is_due(result):
                 return result
+
+    def _start_mirror(self, enrolled: EnrolmentReply) -> CheckpointMirror | None:
+        """Begin to copy checkpoints to the job's bucket, if it has one."""
+        mine = compose_worker_env(self._settings, enrolled)
+        bucket = open_bucket(mine, self._controller)
+        if bucket is None or mine.checkpoints is None:
+            return None
+        mirror = CheckpointMirror(bucket, Path(mine.checkpoints))
+        mirror.start()
+        return mirror
+
+    def _finish_mirror(self, mirror: CheckpointMirror, result: RunResult | None) -> None:
+        """Let the last checkpoint be sent that others go on from, while the machine may."""
+        is_over = result is None or isinstance(result.reason, ExitedAfterTraining)
+        mirror.close(0.0 if is_over else min(LAST_CHECKPOINT_TIMEOUT, self._lease.left()))
 
     def _deliver_code(self, digest: str, directory: Path) -> str | None:
         """Fetch and unpack the code while the machine may go on; returns what failed."""

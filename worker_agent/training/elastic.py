@@ -29,6 +29,7 @@ from worker_agent.frameworks import (
 from worker_agent.heartbeat import TrainingPhase
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleOrder, SampleRange
+from worker_agent.state.bucket import open_bucket
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import DEFAULT_REPORT_INTERVAL, PROBING_REPORT_INTERVAL
 from worker_agent.training.base import JobSession
@@ -52,7 +53,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
         self.is_over = False  # as leader: whether the target is reached
         self.learning_rate = LearningRateFactor()
         self.regrouped: Regrouped | None = None
-        self.checkpointer = open_checkpointer(settings)
+        self.checkpointer = open_checkpointer(settings, self.reporter.controller)
 
     @property
     def is_leader(self) -> bool:
@@ -279,10 +280,11 @@ class ElasticSession(JobSession[TrainingStrategy]):
         return self.membership is not None and self.membership.should_abort()
 
 
-def open_checkpointer(settings: WorkerEnv) -> Checkpointer | None:
+def open_checkpointer(settings: WorkerEnv, controller: object) -> Checkpointer | None:
     """Return the job's checkpointer; None if the job wants no checkpoints."""
     if settings.checkpoints is None:
         return None
     from worker_agent.state.checkpoints import Checkpointer  # needs safetensors
 
-    return Checkpointer.from_settings(Path(settings.checkpoints), settings)
+    bucket = open_bucket(settings, controller)
+    return Checkpointer.from_settings(Path(settings.checkpoints), settings, bucket)

@@ -122,7 +122,8 @@ def finish(app_state: AppState, job: StoredJob, store: ObjectStore, kept: KeptCh
     with bucket_problems():
         for name, part in zip(kept.names, kept.parts, strict=True):
             if not store.holds(name, part.size, part.sha256):
-                raise ApiProblem("conflict_state", f"{name} is not in the bucket as it was told")
+                why = f"{name} is not in {store.url} as it was told"
+                raise ApiProblem("bucket_unavailable", why)
     now = app_state.now()
     with app_state.engine.begin() as connection:
         is_first = not checkpoints.count_complete(connection, job.id)
