@@ -46,8 +46,8 @@ class Verdict:
     Attributes:
         wrong: A sentence for each thing that should not be.
         redone: Iterations that were done again.
-        left_after: Seconds from a notice until its last worker had left; None where that is not
-            defined.
+        left_after: Seconds from a notice until the last iteration of its workers began; None where
+            that is not defined.
         asked_after: Seconds from the interruption until another machine was asked for.
         seconds: How long the cell took.
     """

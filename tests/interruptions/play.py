@@ -287,7 +287,7 @@ def finish(course: Course, seconds: float) -> Verdict:
     course.wait("the end of all machines", lambda: are_gone(stage, job))
     view, bill = stage.controller.job(job), stage.rental.cloud.bill().of(**{JOB_LABEL: job})
     redone, wrong = judge(cell, course.work, view, bill, course.struck_at)
-    left = [e.at.timestamp() for e in course.events("exit") if e.data["worker"] in course.victims]
+    left = [note.at for worker, note in course.newest().items() if worker in course.victims]
     asked = [e.at.timestamp() for e in course.events("launch")]
     later = [at - course.struck_at for at in asked if at > course.struck_at]
     is_timed = cell.has_notice and cell.moment in ("train", "checkpoint")
