@@ -21,7 +21,7 @@ from service.clouds.clouds import Clouds
 from service.clouds.executor import CloudCall, CloudExecutors
 from service.clouds.inventory import Inventories
 from service.clouds.labels import ResourceLabels
-from service.clouds.provider import Boot, LaunchRequest
+from service.clouds.provider import Boot, InstanceState, LaunchRequest
 from service.db import jobs, vms
 from service.db.controllers import JobLease, under_lease
 from service.db.jobs import StoredJob, record_event
@@ -159,7 +159,13 @@ class Fleet:
             if found in CLOUD_CALLS:
                 pending.append((vm, found))
             proven = listing.requested_at - lag - PAID_LATE
-            if found is VmChange.RETRY_END and proven > vm.prepaid_until + ledger.POWER_OFF_GRACE:
+            is_late = proven > vm.prepaid_until + ledger.POWER_OFF_GRACE
+            # One that stopped by itself is listed until it is ended, and has kept to its time.
+            runs = instance is not None and instance.state in (
+                InstanceState.PENDING,
+                InstanceState.RUNNING,
+            )
+            if found is VmChange.RETRY_END and is_late and runs:
                 with under_lease(self.engine, lease) as connection:
                     vms.extend_prepaid(connection, vm.id, proven)
             if found in ENDS and vm.missed_at is not None:

@@ -182,3 +182,21 @@ def test_a_machine_that_outlives_its_paid_time_is_booked_as_long_as_lists_prove(
     assert billed - vm.terms.price_of(unproven) <= booked <= billed + vm.terms.price_of(unproven)
     world.close()
     purse.world = None  # what could not be reserved is above the reserve
+
+
+def test_a_machine_that_stopped_by_itself_is_booked_no_longer_because_it_is_listed(
+    rent: Make,
+) -> None:
+    purse = rent("google")
+    world = purse.world
+    purse.tick(0)
+    (before, *_) = world.rows()
+    purse.wait(1500.0)
+    world.cloud.faults.next("terminate", Ignored(), None, 4)
+    for _ in range(6):
+        purse.tick(0)
+        purse.wait(10.0)
+    (after, *_) = world.rows()
+    assert after.orders > 1
+    assert after.prepaid_until == before.prepaid_until
+    promises.check(world)
