@@ -224,6 +224,19 @@ def test_a_job_without_a_bucket_hears_it_once(disks: tuple[Disk, Disk]) -> None:
     stranger.close()
 
 
+def test_a_script_under_agent_run_finds_on_its_disk_what_was_in_the_bucket(
+    disks: tuple[Disk, Disk],
+) -> None:
+    here, there = disks
+    assert there.bucket.fetch_if_newer(there.directory) is None
+    here.bucket.send(here.write(10, generation=2))
+    there.write(20, generation=1)
+    fetched = there.bucket.fetch_if_newer(there.directory)
+    assert fetched == checkpoint_path(there.directory, 10)
+    assert agent_bucket.progress_of(fetched) == TrainingProgress(iteration=10)
+    assert there.bucket.fetch_if_newer(there.directory) is None, "it is there now"
+
+
 # The mirror
 
 

@@ -39,6 +39,7 @@ from worker_agent.launcher.step_records import (
     read_job_progress,
     write_job_progress,
 )
+from worker_agent.state.bucket import open_bucket, progress_of
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import (
     DEFAULT_REPORT_INTERVAL,
@@ -264,6 +265,8 @@ class Launcher:
         for path in (self.files.rows, self.files.stop_request, self.files.outcome):
             path.unlink(missing_ok=True)
         directive = self._current_directive
+        if self.rank == 0 and directive.generation > 1:
+            self._fetch_checkpoint()
         self.progress = read_job_progress(self._progress_file).corrected_for(directive)
         # Only then does the job's count of epochs go beyond the script's own.
         self.is_resumed = self.progress.iteration > 0
@@ -287,6 +290,13 @@ class Launcher:
         if self.rank == 0:
             write_job_progress(self._progress_file, self.progress)
         return CommandRun(code, self._outcome(), rows)
+
+    def _fetch_checkpoint(self) -> None:
+        """Fetch what machines that are gone have put into the bucket, if the disk has less."""
+        bucket = open_bucket(self.settings, self.reporter.controller)
+        fetched = None if bucket is None else bucket.fetch_if_newer(self.files.checkpoints)
+        if fetched is not None:
+            write_job_progress(self._progress_file, progress_of(fetched))
 
     @property
     def _progress_file(self) -> Path:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import httpx
+from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from scavenger.checkpoints import (
@@ -41,11 +42,14 @@ from worker_agent.errors import (
     ControllerUnreachable,
 )
 from worker_agent.state.checkpoint_directory import (
+    COMPLETE_NAME,
     checkpoint_path,
     flush_directory,
+    matching_directories,
     partial_path,
     publish_checkpoint,
 )
+from worker_agent.state.progress import TrainingProgress
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +67,7 @@ SILENCE = 3600.0  # until the same trouble is told again
 MAX_ALTERED = 3  # attempts at a checkpoint whose content is not what was told
 REQUEST_TIMEOUTS = {"connect": 10.0, "read": 60.0, "write": 60.0, "pool": 10.0}
 
+_PROGRESS = TypeAdapter(TrainingProgress)
 Age = tuple[int, int]  # generation and iteration
 
 
@@ -160,6 +165,16 @@ class CheckpointBucket:
                 return True
             found = self._ask(passed_over, deadline)
         return False
+
+    def fetch_if_newer(self, directory: Path) -> Path | None:
+        """Fetch the newest checkpoint unless the disk has it; returns where it is, if any was."""
+        ages = {age: path for path in checkpoints_of(directory) if (age := age_of(path))}
+        newest = max(ages, default=None)
+        stored = self.find_newer(newest)
+        if stored is None or not self.fetch_newest(stored, directory, newest):
+            return None
+        # The one that was fetched is newer than all that were there.
+        return max(checkpoints_of(directory), key=lambda path: age_of(path) or (-1, -1))
 
     def close(self) -> None:
         """Give the connections back."""
@@ -320,18 +335,49 @@ def open_checkpoint(directory: Path, part_bytes: int, stack: ExitStack) -> Opene
     return OpenedCheckpoint(CheckpointUpload(generation, iteration, tuple(parts)), tuple(ranges))
 
 
+def checkpoints_of(directory: Path) -> list[Path]:
+    """Return the complete checkpoints of a disk."""
+    return list(matching_directories(directory, COMPLETE_NAME))
+
+
+def age_of(checkpoint: Path) -> Age | None:
+    """Return the age of a checkpoint of the disk; None if it does not say it."""
+    try:
+        with (checkpoint / CHECKPOINT_FILES[0]).open("rb") as manifest:
+            return read_age(manifest)
+    except OSError:
+        return None
+
+
 def read_age(manifest: IO[bytes]) -> Age:
     """Return the generation and iteration of a checkpoint.
 
     Raises:
         OSError: It does not say them.
     """
+    body = read_body(manifest)
     try:
-        size = os.fstat(manifest.fileno()).st_size
-        body = from_json(os.pread(manifest.fileno(), min(size, MAX_READ_MANIFEST), 0))["body"]
         return int(body["origin"]["generation"]), int(body["clock"]["iteration"])
     except (ValueError, KeyError, TypeError) as error:
         raise OSError(f"{manifest.name} is no manifest of a checkpoint") from error
+
+
+def read_body(manifest: IO[bytes]) -> Any:
+    """Return what a manifest says, without checking its hash; raises OSError if it says nothing."""
+    try:
+        size = os.fstat(manifest.fileno()).st_size
+        return from_json(os.pread(manifest.fileno(), min(size, MAX_READ_MANIFEST), 0))["body"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise OSError(f"{manifest.name} is no manifest of a checkpoint") from error
+
+
+def progress_of(checkpoint: Path) -> TrainingProgress:
+    """Return where training stood at a checkpoint of the disk; at the start if it says nothing."""
+    try:
+        with (checkpoint / CHECKPOINT_FILES[0]).open("rb") as manifest:
+            return _PROGRESS.validate_python(read_body(manifest)["clock"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return TrainingProgress()
 
 
 def read_range(file: IO[bytes], start: int, size: int) -> Iterator[bytes]:
