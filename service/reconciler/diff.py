@@ -157,8 +157,9 @@ def termination_reason(vm: Vm, now: datetime) -> TerminationReason:
     """
     if vm.attempted_at is None:
         return TerminationReason.NEVER_ASKED
-    if vm.ordered_at is not None:
-        return TerminationReason.TOLD
+    if vm.ordered_at is not None:  # without the cloud's number of it, nothing was told to end
+        is_known = vm.provider_id is not None
+        return TerminationReason.TOLD if is_known else TerminationReason.NEVER_SEEN
     if vm.warned_at is not None:
         return TerminationReason.RECLAIMED
     if vm.exit_code is not None:

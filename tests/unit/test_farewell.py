@@ -22,6 +22,7 @@ SOON, BEFORE = NOW + timedelta(minutes=1), NOW - timedelta(seconds=1)
         ({"ordered_at": BEFORE, "attempted_at": None}, TerminationReason.NEVER_ASKED),
         ({"ordered_at": BEFORE}, TerminationReason.TOLD),
         ({"ordered_at": BEFORE, "prepaid_until": BEFORE}, TerminationReason.TOLD),
+        ({"ordered_at": BEFORE, "provider_id": None}, TerminationReason.NEVER_SEEN),
         ({"warned_at": BEFORE, "exit_code": -15}, TerminationReason.RECLAIMED),
         ({"warned_at": BEFORE}, TerminationReason.RECLAIMED),
         ({"warned_at": BEFORE, "ordered_at": BEFORE}, TerminationReason.TOLD),
