@@ -24,7 +24,7 @@ from unittest.mock import patch
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 
-from service import background, ledger
+from service import ledger
 from service.clouds import google_machine
 from service.clouds.google_machine import GOOGLE_JOB_LABEL
 from service.clouds.provider import Instance, LaunchRequest
@@ -202,7 +202,6 @@ MUTANTS: Mapping[str, MoneyMutant] = {
     ),
     "no minimum": MoneyMutant(((BillingTerms, "billed", bill_no_minimum),), "aws"),
     "price without disk": MoneyMutant(((PriceBook, "price_beside", lambda *_: Decimal(0)),), "aws"),
-    "prices certain at once": MoneyMutant(((background, "PRICE_DELAY", timedelta(0)),), "aws"),
     "STOP on preemption": MoneyMutant(
         ((google_machine, "_scheduling", stop_on_preemption),), "google"
     ),

@@ -67,6 +67,7 @@ def play(
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
+        report_multiple_bugs=False,  # the first one ends the runs
         phases=[Phase.generate],  # making a failure smaller takes longer than reading it
         suppress_health_check=list(HealthCheck),
     )
