@@ -104,13 +104,14 @@ def test_a_service_that_answers_nonsense_is_asked_again(
     watcher = NoticeWatcher(SOURCES[kind](url), heard.append, retry=0.0)
     watcher.start()
     until(lambda: heard)
+    watcher.finish(60.0)
     assert heard == [HEARD[kind]]
     assert not service.odd
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[", "nonsense", "http://a b/"])
 def test_a_service_at_no_address_is_asked_again_too(kind: Kind, url: str) -> None:
-    source, asked = SOURCES[kind](url), threading.Semaphore(0)
+    source, asked, threads = SOURCES[kind](url), threading.Semaphore(0), threading.active_count()
 
     class Counted:
         pause = 0.0
@@ -119,9 +120,12 @@ def test_a_service_at_no_address_is_asked_again_too(kind: Kind, url: str) -> Non
             asked.release()
             return source.ask()
 
-    NoticeWatcher(Counted(), lambda _: None, retry=0.0).start()
+    watcher = NoticeWatcher(Counted(), lambda _: None, retry=0.0)
+    watcher.start()
     for _ in range(3):
         assert asked.acquire(timeout=60)
+    watcher.finish(0.0)
+    until(lambda: threading.active_count() == threads)
 
 
 @pytest.mark.parametrize(

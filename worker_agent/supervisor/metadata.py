@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -72,6 +71,15 @@ def notice_source(service: MetadataService) -> NoticeSource:
             return GoogleNotices(url)
 
 
+def open_http() -> httpx.Client:
+    """Return a client for all questions: to make one costs more processor time than to ask.
+
+    A proxy meant for the web does not know the metadata of this machine, and a connection that the
+    service may have closed since the last question is not used again.
+    """
+    return httpx.Client(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+
+
 class NoticeWatcher:
     """Asks on a thread of its own for the notice of this machine, which comes once or never.
 
@@ -89,6 +97,7 @@ class NoticeWatcher:
     ) -> None:
         self._source, self._on_notice, self._retry = source, on_notice, retry
         self._is_heard = False
+        self._finishing = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def start(self) -> None:
@@ -96,26 +105,28 @@ class NoticeWatcher:
         self._thread.start()
 
     def finish(self, timeout: float) -> None:
-        """Wait until a notice that was heard has been passed on."""
+        """Ask no more, and wait until a notice that was heard has been passed on."""
+        self._finishing.set()
         if self._is_heard:
             self._thread.join(timeout)
 
     def _watch(self) -> None:
         is_answering = True
-        while True:
+        while not self._finishing.is_set():
             try:
                 notice = self._source.ask()
             except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
                 if is_answering:
                     log.warning("the metadata service tells of no notices for now: %s", error)
                 is_answering = False
-                time.sleep(self._retry)
+                self._finishing.wait(self._retry)
                 continue
             if notice is not None:
                 self._is_heard = True
-                return self._on_notice(notice)
+                self._on_notice(notice)
+                return
             is_answering = True
-            time.sleep(self._source.pause)
+            self._finishing.wait(self._source.pause)
 
 
 @dataclass(slots=True)
@@ -124,14 +135,16 @@ class Ec2Notices:
 
     url: str
     pause: float = EC2_INTERVAL
+    _http: httpx.Client = field(default_factory=open_http, init=False, repr=False)
 
     def ask(self) -> CloudNotice | None:
         lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-        token = request("PUT", f"{self.url}/latest/api/token", lifetime)
+        token = request(self._http, "PUT", f"{self.url}/latest/api/token", lifetime)
         if token.status != httpx.codes.OK:
             raise ValueError(f"EC2 gives no token: {token}")
         headers = {"X-aws-ec2-metadata-token": token.text}
-        told = request("GET", f"{self.url}/latest/meta-data/spot/instance-action", headers)
+        action = f"{self.url}/latest/meta-data/spot/instance-action"
+        told = request(self._http, "GET", action, headers)
         if told.status == httpx.codes.NOT_FOUND:
             return None
         if told.status != httpx.codes.OK:
@@ -145,13 +158,15 @@ class GoogleNotices:
 
     url: str
     pause: float = GOOGLE_PAUSE
+    _http: httpx.Client = field(default_factory=open_http, init=False, repr=False)
     _seen: str = field(default="NONE", init=False)  # the first question is answered at once
 
     def ask(self) -> CloudNotice | None:
         path = "/computeMetadata/v1/instance/preempted"
         query = f"wait_for_change=true&timeout_sec={GOOGLE_WAIT:.0f}&last_etag={self._seen}"
         headers = {"Metadata-Flavor": "Google"}
-        told = request("GET", f"{self.url}{path}?{query}", headers, wait=GOOGLE_WAIT)
+        url = f"{self.url}{path}?{query}"
+        told = request(self._http, "GET", url, headers, wait=GOOGLE_WAIT)
         if told.status != httpx.codes.OK or told.text not in ("TRUE", "FALSE"):
             raise ValueError(f"Google does not say whether it preempts: {told}")
         self._seen = told.etag if told.etag.isalnum() else "NONE"
@@ -194,15 +209,12 @@ class MetadataAnswer:
 
 
 def request(
-    method: str, url: str, headers: Mapping[str, str], *, wait: float = 0.0
+    http: httpx.Client, method: str, url: str, headers: Mapping[str, str], *, wait: float = 0.0
 ) -> MetadataAnswer:
     """Ask once, and read no more than an answer can have; it may come after ``wait`` seconds."""
     timeout = httpx.Timeout(METADATA_TIMEOUT, read=METADATA_TIMEOUT + wait)
-    # A proxy meant for the web does not know the metadata of this machine.
-    with (
-        httpx.Client(timeout=timeout, trust_env=False) as http,
-        http.stream(method, url, headers={"Accept-Encoding": "identity", **headers}) as response,
-    ):
+    plain = {"Accept-Encoding": "identity", **headers}
+    with http.stream(method, url, headers=plain, timeout=timeout) as response:
         content = next(response.iter_raw(MAX_ANSWER), b"")
         text = content.decode("ascii", "replace").strip()
         return MetadataAnswer(response.status_code, text, response.headers.get("etag", ""))
