@@ -293,13 +293,13 @@ def _meant(path: DocumentPath, document: ParsedDocument) -> str | None:
 def expected_words(kind: str, context: Mapping[str, Any]) -> str:
     """Return what a value should have been, for one kind of error of pydantic."""
     match kind:
-        case "int_type":
+        case "int_type" | "int_parsing":
             return "a whole number"
         case "float_type" | "finite_number":
             return "a number"
         case "string_type":
             return "text"
-        case "bool_type":
+        case "bool_type" | "bool_parsing":
             return "true or false"
         case "tuple_type":
             return "a list"

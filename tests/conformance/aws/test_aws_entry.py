@@ -93,7 +93,7 @@ PAGE = DOCS / "clouds.md"
             "    disk: 30",
             "line 8, column 5: clouds.aws-frankfurt.disk: .* aws are provider, region",
         ),
-        ("    disk_gib: many", "line 8, column 5: .*aws-frankfurt.disk_gib: .many. does not fit"),
+        ("    disk_gib: many", "line 8, column 5: .*disk_gib: must be a whole number, got .many."),
         ("    aws_access_key_id: id", "line 8, column 5: .*credentials do not belong"),
         ("    checkpoints: s3://kept", "line 8, column 5: .*checkpoints: must be a mapping, got"),
         ("    checkpoints: {}", "checkpoints.bucket: is missing: .* a bucket are bucket, prefix"),
