@@ -16,6 +16,9 @@ from service.db.vms import Vm
 FIRST_RETRY, MAX_RETRY = timedelta(seconds=2), timedelta(minutes=1)
 MAX_LAUNCH_RETRY = timedelta(seconds=30)
 ALARM_ORDERS = 15  # orders to end, about ten minutes of them
+# A machine that lists prove to run beyond its paid time is booked up to then, less this: it stays
+# visible for the alert that it runs beyond it.
+PAID_LATE = timedelta(seconds=70)
 
 
 class VmChange(Enum):
@@ -118,6 +121,26 @@ def termination_retry_at(vm: Vm) -> datetime:
         return vm.prepaid_until + ledger.POWER_OFF_GRACE
     pause: timedelta = min(FIRST_RETRY * 2 ** min(vm.orders - 1, 10), MAX_RETRY)
     return vm.ordered_at + pause
+
+
+def proven_overrun(
+    vm: Vm, instance: Instance | None, now: datetime, lag: timedelta
+) -> datetime | None:
+    """Return until when a list proves that a machine outlived its paid time; None if it did not.
+
+    Call it for a machine whose end is to be told once more. One that stopped by itself is listed
+    until it is ended, and has kept to its time.
+
+    Args:
+        vm: The machine, as last written down.
+        instance: What the newest list shows of it; None when it shows nothing.
+        now: Just before the cloud was asked for the list.
+        lag: How long a list may lag behind.
+    """
+    if instance is None or instance.state not in (InstanceState.PENDING, InstanceState.RUNNING):
+        return None
+    proven = now - lag - PAID_LATE
+    return proven if proven > vm.prepaid_until + ledger.POWER_OFF_GRACE else None
 
 
 def is_overdue(vm: Vm, now: datetime, boot: timedelta) -> bool:

@@ -21,7 +21,7 @@ from service.clouds.clouds import Clouds
 from service.clouds.executor import CloudCall, CloudExecutors
 from service.clouds.inventory import Inventories
 from service.clouds.labels import ResourceLabels
-from service.clouds.provider import Boot, InstanceState, LaunchRequest
+from service.clouds.provider import Boot, LaunchRequest
 from service.db import jobs, vms
 from service.db.controllers import JobLease, under_lease
 from service.db.jobs import StoredJob, record_event
@@ -35,7 +35,7 @@ from service.errors import (
     Throttled,
 )
 from service.reconciler.actions import Launch, Terminate
-from service.reconciler.diff import ALARM_ORDERS, VmChange, diff_machine
+from service.reconciler.diff import ALARM_ORDERS, VmChange, diff_machine, proven_overrun
 from service.reconciler.launches import (
     roles_of,
     shortage_at,
@@ -51,9 +51,6 @@ CurrentTime = Callable[[], datetime]
 PendingChange = tuple[Vm, VmChange]
 ENDS = (VmChange.RETRY_END, VmChange.END_STOPPED)
 CLOUD_CALLS = (*ENDS, VmChange.RETRY_LAUNCH)
-# A machine that lists prove to run beyond its paid time is booked up to then, less this: it stays
-# visible for the alert that it runs beyond it.
-PAID_LATE = timedelta(seconds=70)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +155,9 @@ class Fleet:
             )
             if found in CLOUD_CALLS:
                 pending.append((vm, found))
-            proven = listing.requested_at - lag - PAID_LATE
-            is_late = proven > vm.prepaid_until + ledger.POWER_OFF_GRACE
-            # One that stopped by itself is listed until it is ended, and has kept to its time.
-            runs = instance is not None and instance.state in (
-                InstanceState.PENDING,
-                InstanceState.RUNNING,
-            )
-            if found is VmChange.RETRY_END and is_late and runs:
+            is_late = found is VmChange.RETRY_END
+            proven = proven_overrun(vm, instance, listing.requested_at, lag) if is_late else None
+            if proven is not None:
                 with under_lease(self.engine, lease) as connection:
                     vms.extend_prepaid(connection, vm.id, proven)
             if found in ENDS and vm.missed_at is not None:

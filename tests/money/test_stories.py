@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from scavenger.schemas import JobPhase
 from service import ledger
-from service.reconciler.fleet import PAID_LATE
+from service.reconciler.diff import PAID_LATE
 from tests.builders import spec
 from tests.fakecloud.emulator import open_emulator
 from tests.fakecloud.faults import Ignored, LateRequest, LostRequest, Omitted, Refused

@@ -9,7 +9,14 @@ import pytest
 
 from service import ledger
 from service.clouds.provider import Instance, InstanceState
-from service.reconciler.diff import FIRST_RETRY, MAX_RETRY, VmChange, diff_machine
+from service.reconciler.diff import (
+    FIRST_RETRY,
+    MAX_RETRY,
+    PAID_LATE,
+    VmChange,
+    diff_machine,
+    proven_overrun,
+)
 from tests.builders import NOW, vm
 
 LAG, BOOT = timedelta(seconds=60), timedelta(seconds=20)
@@ -139,3 +146,25 @@ def test_where_lists_do_not_lag_one_is_enough() -> None:
     assert (
         diff_machine(vm(1), None, NOW, timedelta(0), BOOT, is_job_over=False) is VmChange.MARK_GONE
     )
+
+
+@pytest.mark.parametrize(
+    ("state", "beyond", "is_proven"),
+    [
+        (InstanceState.RUNNING, 1.0, True),
+        (InstanceState.PENDING, 1.0, True),
+        (InstanceState.RUNNING, 0.0, False),
+        (InstanceState.ENDING, 1.0, False),
+        (InstanceState.STOPPED, 1.0, False),
+        (InstanceState.GONE, 1.0, False),
+        (None, 1.0, False),
+    ],
+)
+def test_only_a_machine_that_is_shown_running_outlives_its_paid_time(
+    state: InstanceState | None, beyond: float, is_proven: bool
+) -> None:
+    paid = vm(1)
+    proven = paid.prepaid_until + ledger.POWER_OFF_GRACE + timedelta(seconds=beyond)
+    now = proven + LAG + PAID_LATE
+    found = proven_overrun(paid, None if state is None else shown(state), now, LAG)
+    assert found == (proven if is_proven else None)
