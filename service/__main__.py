@@ -39,7 +39,6 @@ from service.background import (
     PgListener,
     SpotPriceWatch,
 )
-from service.clouds.checkpoint_deletion import DELETION_INTERVAL, delete_old_checkpoints
 from service.clouds.clouds import THIS_COMPUTER, Clouds
 from service.clouds.executor import CloudExecutors
 from service.clouds.inventory import Inventories
@@ -47,7 +46,11 @@ from service.clouds.labels import ResourceLabels
 from service.clouds.metered import MeteredProvider
 from service.clouds.provider import Provider
 from service.clouds.registry import open_clouds
-from service.clouds.storage import CheckpointStorage
+from service.clouds.storage import (
+    DELETION_INTERVAL,
+    CheckpointStorage,
+    delete_old_checkpoints,
+)
 from service.db import clock, controllers, jobs, prices, vms
 from service.db.database import migrate, open_pool
 from service.errors import CloudError, CloudsFileRefused, ServiceError

@@ -26,11 +26,10 @@ from scavenger.worker_env import WorkerEnv
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
-from service.clouds.checkpoint_deletion import delete_old_checkpoints
 from service.clouds.clouds import Clouds
 from service.clouds.local import LocalProvider
 from service.clouds.object_store import ObjectStore
-from service.clouds.storage import CheckpointStorage
+from service.clouds.storage import CheckpointStorage, delete_old_checkpoints
 from service.db import directives, jobs, vms
 from tests.builders import directive, document, offer
 from tests.contract.host import serve, unhurried
