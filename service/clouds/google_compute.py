@@ -189,16 +189,22 @@ class ComputeEngine:
         return self._open(compute_v1.AdviceClient)
 
     def _open(self, client: Callable[..., Any]) -> Any:
-        try:
+        with finding_credentials(self._name):
             opened = client(**_client_options(self._entry))
-        except auth_exceptions.DefaultCredentialsError as error:
-            raise CredentialsRefused(
-                f"{self._name}: no credentials of Google are found on this computer: log in with "
-                "'gcloud auth application-default login', or run the controller under a service "
-                "account"
-            ) from error
         self._opened.append(opened)
         return opened
+
+
+@contextmanager
+def finding_credentials(what: str) -> Iterator[None]:
+    """Say how to log in where Google's libraries find no credentials."""
+    try:
+        yield
+    except auth_exceptions.DefaultCredentialsError as error:
+        raise CredentialsRefused(
+            f"{what}: no credentials of Google are found on this computer: log in with 'gcloud "
+            "auth application-default login', or run the controller under a service account"
+        ) from error
 
 
 @contextmanager

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import google.auth
-import requests
-from google.auth import exceptions as auth_exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.auth.transport.requests import AuthorizedSession
 
+from service.clouds.google_compute import finding_credentials, translated
 from service.clouds.google_entry import GoogleEntry
 from service.clouds.google_errors import call_error
 from service.clouds.rights import Right
-from service.errors import CredentialsRefused, ProviderUnavailable
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _HOSTS = {
@@ -114,13 +112,8 @@ def _open_session(entry: GoogleEntry) -> Any:
     """Return what sends requests in the name of the controller's account."""
     if entry.is_local:
         return AuthorizedSession(AnonymousCredentials())
-    try:
+    with finding_credentials("permissions"):
         credentials, _ = google.auth.default(scopes=[_SCOPE])
-    except auth_exceptions.DefaultCredentialsError as error:
-        raise CredentialsRefused(
-            "no credentials of Google are found on this computer: log in with 'gcloud auth "
-            "application-default login', or name a key file in GOOGLE_APPLICATION_CREDENTIALS"
-        ) from error
     return AuthorizedSession(credentials)
 
 
@@ -128,17 +121,13 @@ def _ask(session: Any, entry: GoogleEntry, question: Question) -> Collection[str
     """Return those of a question's permissions that the account has."""
     host = _HOSTS[question.service] if entry.endpoint is None else str(entry.endpoint).rstrip("/")
     what = f"permissions on {question.resource}"
-    try:
+    with translated(what, call_error):
         answer = session.post(
             f"{host}{question.path}",
             json={"permissions": list(question.purposes)},
             timeout=_REQUEST_SECONDS,
         )
         told = answer.json()
-    except auth_exceptions.RefreshError as error:
-        raise CredentialsRefused(f"{what}: Google does not accept the credentials") from error
-    except (auth_exceptions.TransportError, requests.RequestException, ValueError) as error:
-        raise ProviderUnavailable(f"{what}: no answer of Google: {type(error).__name__}") from error
     if answer.status_code == 200 and isinstance(told, dict):
         return frozenset(told.get("permissions", ()))
     message = told.get("error", {}).get("message", "") if isinstance(told, dict) else ""

@@ -25,6 +25,7 @@ from google.auth.credentials import Signing
 from google.auth.transport.requests import Request
 
 from scavenger.checkpoints import SignedRequest
+from service.clouds.google_compute import finding_credentials
 from service.clouds.object_store import SIGNATURE_SECONDS, BucketEntry
 from service.errors import CloudError, CredentialsRefused, ProviderUnavailable, Throttled
 
@@ -163,10 +164,8 @@ def _find_signer() -> Signer:
     Raises:
         CredentialsRefused: There are no credentials, or they cannot sign, as a person's cannot.
     """
-    try:
+    with finding_credentials("requests to a bucket"):
         credentials, _ = google.auth.default(scopes=[_SCOPE])
-    except auth_exceptions.DefaultCredentialsError as error:
-        raise CredentialsRefused("no credentials of Google are found on this computer") from error
     if isinstance(credentials, Signing):
         return Signer(credentials.signer_email, credentials.sign_bytes)
     if isinstance(credentials, compute_engine.Credentials):
