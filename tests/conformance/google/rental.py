@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from service.clouds.google import GoogleProvider
 from service.clouds.labels import OWNER_LABEL, SIGNATURE_LABEL
-from tests.conformance.clouds import UsualLaunch
+from service.clouds.provider import Instance, Provider
+from tests.conformance.clouds import ProviderConformance, UsualLaunch
 from tests.fakecloud.bill import Tariff
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
@@ -32,6 +35,25 @@ USUAL = UsualLaunch(
     prepaid=86400.0,
 )
 Reach = Callable[..., GoogleProvider]
+
+
+class GoogleConformance(ProviderConformance):
+    """The contract of providers, through the door of a test."""
+
+    shows_gone_machines = False
+    remembers_launch_keys = False
+
+    @pytest.fixture
+    def provider(self, reach: Reach) -> Callable[[], Provider]:
+        return reach
+
+    @pytest.fixture
+    def destroy(self, door: GoogleDoor) -> Callable[[Instance], None]:
+        def preempt(machine: Instance) -> None:
+            (truth,) = door.cloud.machines()
+            door.cloud.interrupt(truth.description.id)
+
+        return preempt
 
 
 def google_cloud(**manners: Any) -> FakeCloud:

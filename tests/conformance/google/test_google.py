@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from itertools import count
 from math import ceil, inf
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from service.clouds.google import GoogleProvider
 from service.clouds.google_entry import GoogleEntry
 from service.clouds.labels import OWNER_LABEL, SIGNATURE_LABEL
-from service.clouds.provider import Instance, InstanceState, Provider
+from service.clouds.provider import InstanceState
 from service.errors import (
     CloudError,
     CredentialsRefused,
@@ -25,7 +24,7 @@ from service.errors import (
     ProviderUnavailable,
 )
 from tests.builders import NOW
-from tests.conformance.clouds import Eventually, ProviderConformance, Request, is_up, state
+from tests.conformance.clouds import Eventually, Request, is_up, state
 from tests.conformance.google.rental import (
     ENDING,
     ENTRY,
@@ -35,6 +34,7 @@ from tests.conformance.google.rental import (
     OTHER_ZONE,
     THIRD_ZONE,
     ZONE,
+    GoogleConformance,
     Reach,
     asked,
     google_cloud,
@@ -51,21 +51,8 @@ from tests.fakecloud.machine import Request as RunRequest
 from tests.fakecloud.settings import PLAIN
 
 
-class TestGoogleProvider(ProviderConformance):
-    shows_gone_machines = False
-    remembers_launch_keys = False
-
-    @pytest.fixture
-    def provider(self, reach: Reach) -> Callable[[], Provider]:
-        return reach
-
-    @pytest.fixture
-    def destroy(self, door: GoogleDoor) -> Callable[[Instance], None]:
-        def preempt(machine: Instance) -> None:
-            (truth,) = door.cloud.machines()
-            door.cloud.interrupt(truth.description.id)
-
-        return preempt
+class TestGoogleProvider(GoogleConformance):
+    pass
 
 
 # What is sent

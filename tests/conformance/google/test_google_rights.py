@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +12,10 @@ import pytest
 import yaml
 
 from service.clouds import google_compute
-from service.clouds.provider import Instance, Provider
 from service.errors import CredentialsRefused
 from tests.builders import NOW
-from tests.conformance.clouds import Eventually, ProviderConformance, Request, is_up
-from tests.conformance.google.rental import FAMILY, GCE_TYPE, Reach, google_cloud
+from tests.conformance.clouds import Eventually, Request, is_up
+from tests.conformance.google.rental import FAMILY, GCE_TYPE, GoogleConformance, Reach, google_cloud
 from tests.docs.test_docs import ROOT
 from tests.fakecloud.google_door import GoogleDoor
 from tests.fakecloud.google_policy import ACT_AS, GoogleGrant, GoogleNeed
@@ -41,21 +39,8 @@ def door() -> GoogleDoor:
     return GoogleDoor(google_cloud(seed=1, list_lag=5.0, page=2), grant=BOUND)
 
 
-class TestGoogleProviderUnderItsRole(ProviderConformance):
-    shows_gone_machines = False
-    remembers_launch_keys = False
-
-    @pytest.fixture
-    def provider(self, reach: Reach) -> Callable[[], Provider]:
-        return reach
-
-    @pytest.fixture
-    def destroy(self, door: GoogleDoor) -> Callable[[Instance], None]:
-        def preempt(machine: Instance) -> None:
-            (truth,) = door.cloud.machines()
-            door.cloud.interrupt(truth.description.id)
-
-        return preempt
+class TestGoogleProviderUnderItsRole(GoogleConformance):
+    pass
 
 
 def do_all(reach: Reach, request_for: Request, eventually: Eventually) -> None:
