@@ -206,6 +206,9 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
             stack.callback(stop)
         pg_listener.check_delivery(engine)
         announce_address(settings.home, address, keys.home_token)
+        # A full collection stops answers for 40 ms: what is there now stays, and little is cyclic.
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
         server.run(sockets=[server_socket])
         if not server.started:  # as when the database went away just now
             raise SystemExit("the controller could not begin to serve; its log says why")
