@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server demo demo-aws test test-slow check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-clouds telemetry bench-large-batch paper clean
+.PHONY: bench-server docs demo demo-aws test test-slow check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -27,6 +27,9 @@ check: $(READY)  ## Style, types, names, prose and layers
 	@$(BIN)/mypy
 	@$(BIN)/python -m tests.checks
 	@$(BIN)/lint-imports --no-cache > .venv/layers.log || { cat .venv/layers.log; exit 1; }
+
+docs: $(READY)  ## The documentation as a site in site/, with every link checked
+	@$(BIN)/python -m docs.build site
 
 fuzz-agent: $(READY)  ## 10 000 sessions of odd scripts and controllers; about an hour
 	@FUZZ_SESSIONS=10000 $(BIN)/python -m pytest tests/laws/test_session_fuzz.py
