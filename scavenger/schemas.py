@@ -389,9 +389,14 @@ class CurveView(View):
 
 
 class EventView(View):
-    """One event of a job, with a sentence that explains it."""
+    """One event of a job, with a sentence that explains it.
+
+    Attributes:
+        sequence: Its number among the events of all jobs, which grows, with gaps.
+    """
 
     sequence: int
+    job: str
     at: datetime
     kind: str
     message: str
@@ -399,10 +404,25 @@ class EventView(View):
 
 
 class EventList(View):
-    """One page of the events of a job, oldest first."""
+    """One page of events, oldest first."""
 
     events: list[EventView]
     next_cursor: str | None = None
+
+
+class JobNewsView(View):
+    """What changed about a job, as a stream says it.
+
+    Attributes:
+        tag: ETag of the job; one that differs from that of an earlier answer says that it is old.
+        accrued: Spent so far.
+    """
+
+    job: str
+    tag: str
+    phase: JobPhase
+    progress: ProgressView
+    accrued: MoneyView
 
 
 class StoredModelView(View):

@@ -28,6 +28,7 @@ from sqlalchemy.exc import OperationalError
 from service.agent_package import AgentPackage
 from service.api.dependencies import AppState
 from service.api.health import RECONCILER_TASK, SWEEPER_TASK
+from service.api.streams import EventStreams
 from service.app import build_app
 from service.auth.secrets import SecretStore
 from service.auth.tokens import ControllerKeys
@@ -51,6 +52,7 @@ from service.clouds.storage import (
     CheckpointStorage,
     delete_old_checkpoints,
 )
+from service.dashboard_files import DashboardFiles
 from service.db import clock, controllers, jobs, prices, vms
 from service.db.database import migrate, open_pool
 from service.errors import CloudError, CloudsFileRefused, ServiceError
@@ -163,7 +165,6 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
     reconciler = build_reconciler(engine, keys, contact, clouds)
     inventories = Inventories.of(engine, clouds, threads=1)
     loop = ReconcilerLoop(reconciler, inventories)
-    pg_listener = PgListener(engine.url, loop.nudge, loop.nudge_all)
     labels = reconciler.fleet.resource_labels
     collectors = [
         CollectorLoop(GarbageCollector(engine, one, labels, partial(inventories.recent, one.name)))
@@ -191,8 +192,22 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
         secret_store=SecretStore(settings.home / "secrets"),
         agent_package=agent_package,
         ca=ca,
+        dashboard=DashboardFiles.read(),
+        is_https=settings.tls_cert is not None or settings.behind_proxy,
     )
-    server = http_server(settings, build_app(app_state, keys, allowed_hosts=settings.allowed_hosts))
+    app = build_app(app_state, keys, allowed_hosts=settings.allowed_hosts)
+    streams: EventStreams = app.state.streams
+
+    def hear_of_job(job: str) -> None:
+        loop.nudge(job)
+        streams.note_job(job)
+
+    def hear_again() -> None:
+        loop.nudge_all()
+        streams.wake()
+
+    pg_listener = PgListener(engine.url, hear_of_job, hear_again, streams.wake)
+    server = StreamingServer(http_config(settings, app), streams)
     freeze_loaded_objects()
     with ExitStack() as stack:
         stack.callback(engine.dispose)
@@ -258,9 +273,21 @@ def store_shipped_prices(engine: Engine) -> None:
         log.warning("a price of this version is not believed: %s", why)
 
 
-def http_server(settings: Settings, app: FastAPI) -> uvicorn.Server:
-    """Put together what speaks HTTP."""
-    config = uvicorn.Config(
+class StreamingServer(uvicorn.Server):
+    """A server that ends its streams before it waits for the answers that are not finished."""
+
+    def __init__(self, config: uvicorn.Config, streams: EventStreams) -> None:
+        super().__init__(config)
+        self.streams = streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.streams.close()
+        await super().shutdown(sockets)
+
+
+def http_config(settings: Settings, app: FastAPI) -> uvicorn.Config:
+    """Say how HTTP is spoken."""
+    return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
@@ -273,7 +300,6 @@ def http_server(settings: Settings, app: FastAPI) -> uvicorn.Server:
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
-    return uvicorn.Server(config)
 
 
 def bind_port(settings: Settings) -> socket.socket:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from scavenger.schemas import UserRole
+from service.api import dashboard
 from service.api.dependencies import AppState
 from service.api.health import HealthChecks
 from service.api.middleware import AccessLogMiddleware, RequestGateMiddleware, RequestIdMiddleware
@@ -24,23 +25,26 @@ from service.api.routes import (
     checkpoints,
     code,
     cost,
+    events,
     health,
     jobs,
     models,
     offers,
     prices,
     reference,
+    session,
     sweeps,
 )
 from service.api.security import Guard, permissions_of
+from service.api.streams import EventStreams
 from service.auth.permissions import EVERY_PROJECT
 from service.auth.rate_limit import RateLimiter
 from service.auth.tokens import ControllerKeys, TokenDigest
 from service.db.access import StoredToken, store_token
 
 ROUTE_MODULES = (
-    *(jobs, code, models, prices, offers, cost, sweeps),
-    *(agent, checkpoints, access, health, reference),
+    *(jobs, events, code, models, prices, offers, cost, sweeps),
+    *(agent, checkpoints, access, session, health, reference, dashboard),
 )
 
 
@@ -91,6 +95,7 @@ def build_app(
     app.state.cursors = CursorCodec(keys.cursor_secret())
     app.state.upload_limit = CapacityLimiter(code.CONCURRENT_UPLOADS)
     app.state.store_limit = CapacityLimiter(code.CONCURRENT_STORES)
+    app.state.streams = EventStreams(app_state, jobs.job_views)
     app.state.health = HealthChecks(app_state.engine, app_state.heartbeats)
     for module in ROUTE_MODULES:
         app.include_router(module.router)

@@ -1,8 +1,8 @@
 """Background work: periodic tasks, notifications between controllers, and maintenance.
 
 Each task runs on a thread of its own. Notifications travel by LISTEN and NOTIFY: the transaction
-that changes a job notifies them (`jobs.notify_job_changed`), and all controllers hear it once it is
-committed.
+that changes a job notifies them (`jobs.notify_job_changed`), a trigger one that records events, and
+all controllers hear it once it is committed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from scavenger.schemas import PriceView
 from service.clouds.clouds import Clouds
 from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, PriceSource, Provider
-from service.db import clock, packages, partitions, prices, vms
+from service.db import clock, packages, partitions, prices, sessions, vms
 from service.db.database import CONNECTION_TIMEOUTS
-from service.db.jobs import JOB_CHANGES_CHANNEL, notify_job_changed
+from service.db.jobs import EVENTS_CHANNEL, JOB_CHANGES_CHANNEL, notify_job_changed
 from service.errors import CloudError, NotificationsUndelivered, UnknownPrice
 from service.offers import SeenPrice
 
@@ -167,10 +167,15 @@ class PgListener:
         url: The database. The connection is none of a pool's, as it waits most of the time.
         on_job_changed: Called with the job of which there is news.
         on_reconnect: Called after every reconnection: news of any job may have been missed.
+        on_event: Called when there are new events.
     """
 
     def __init__(
-        self, url: URL, on_job_changed: Callable[[str], object], on_reconnect: Callable[[], object]
+        self,
+        url: URL,
+        on_job_changed: Callable[[str], object],
+        on_reconnect: Callable[[], object],
+        on_event: Callable[[], object] = lambda: None,
     ) -> None:
         # It never sends anything, so only keepalives find out that the database is gone.
         plain = url.set(drivername="postgresql").update_query_dict(
@@ -178,6 +183,7 @@ class PgListener:
         )
         self._address = plain.render_as_string(hide_password=False)
         self._on_job_changed, self._on_reconnect = on_job_changed, on_reconnect
+        self._on_event = on_event
         self._has_heard = threading.Event()
         self._periodic = Periodic("listener", self._connect, repeat(RECONNECT_PAUSE))
         self.stop = self._periodic.stop
@@ -207,12 +213,14 @@ class PgListener:
     def _connect(self) -> None:
         try:
             with psycopg.connect(self._address, autocommit=True) as connection:
-                connection.execute(f"LISTEN {JOB_CHANGES_CHANNEL}")
+                connection.execute(f"LISTEN {JOB_CHANGES_CHANNEL}; LISTEN {EVENTS_CHANNEL}")
                 self._on_reconnect()
                 while not self._periodic.is_stopping:
                     for news in connection.notifies(timeout=STOP_CHECK_INTERVAL):
                         self._has_heard.set()
-                        if news.payload != NO_JOB:
+                        if news.channel == EVENTS_CHANNEL:
+                            self._on_event()
+                        elif news.payload != NO_JOB:
                             self._on_job_changed(news.payload)
         except psycopg.Error as error:
             log.info("notification connection lost, reconnecting: %s", error)
@@ -309,6 +317,8 @@ class Maintenance:
             deleted = packages.delete_unreferenced(connection, before)
         if deleted:
             log.info("archives of code that no job names are deleted: %d", deleted)
+        with self.engine.begin() as connection:
+            sessions.delete_ended(connection, clock.read(connection))
         for provider in self.clouds:
             try:
                 self._forget(provider)

@@ -16,6 +16,7 @@ from service.auth.tokens import ControllerKeys
 from service.background import JointHeartbeat, TaskHeartbeat
 from service.clouds.clouds import Clouds
 from service.clouds.storage import CheckpointStorage
+from service.dashboard_files import DASHBOARD_NOT_BUILT, DashboardFiles
 from service.db import clock
 
 
@@ -32,6 +33,9 @@ class AppState:
         agent_package: What machines install when they boot; None where they bring it.
         ca: File with the certificate authority that machines are to trust, if it is not a public
             one.
+        is_https: Whether browsers reach the controller by HTTPS, so that cookies are sent by no
+            other way.
+        dashboard: The page and what it loads.
     """
 
     engine: Engine
@@ -42,6 +46,8 @@ class AppState:
     secret_store: SecretStore = EMPTY_SECRET_STORE
     agent_package: AgentPackage | None = None
     ca: bytes | None = None
+    is_https: bool = False
+    dashboard: DashboardFiles = DASHBOARD_NOT_BUILT
 
     @property
     def machine_type(self) -> str:

@@ -203,7 +203,9 @@ class AccessLogMiddleware:
                 seconds = time.perf_counter() - start
                 # The template of the route, never the path: ids are many.
                 route = str(getattr(scope.get("route"), "path", "unmatched"))
-                metrics.REQUEST_SECONDS.labels(method, route, str(status)).observe(seconds)
+                # A stream lasts as long as its follower likes: it would say nothing of speed.
+                if not scope.get("is_stream"):
+                    metrics.REQUEST_SECONDS.labels(method, route, str(status)).observe(seconds)
                 facts = {"method": method, "route": route, "status": status}
                 log.info("request", extra={"facts": {**facts, "seconds": round(seconds, 6)}})
 

@@ -110,7 +110,7 @@ def complete_document(document: JsonObject) -> JsonObject:
         # FastAPI describes its own validation error, which no client ever sees.
         operation["responses"].pop("422", None)
         operation["parameters"] = without_null(operation.get("parameters", []))
-        if "security" not in operation:
+        if "security" not in operation and PROBLEMS_KEY not in operation:
             operation["responses"].update(problem_docs(["validation"]))
         else:
             operation[PROBLEMS_KEY] = problem_codes_of(operation)

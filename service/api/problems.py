@@ -56,6 +56,7 @@ class ProblemType:
 PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "unauthenticated": ProblemType(401, "Authentication required"),
     "forbidden": ProblemType(403, "Permission denied"),
+    "csrf": ProblemType(403, "Request from another page"),
     "not_found": ProblemType(404, "Not found"),
     "method_not_allowed": ProblemType(405, "Method not allowed"),
     "too_slow": ProblemType(408, "Request timeout"),

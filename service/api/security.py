@@ -8,9 +8,11 @@ states none. A path without a route answers strangers as a route does that they 
 
 from __future__ import annotations
 
+import hmac
 import math
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Any, NoReturn
 
 from anyio.to_thread import run_sync
@@ -20,6 +22,7 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.openapi.models import HTTPBearer
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from fastapi.security.base import SecurityBase
+from sqlalchemy import Connection
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
@@ -54,9 +57,11 @@ from service.auth.rate_limit import (
     RateLimit,
     RateLimiter,
 )
+from service.auth.sessions import SESSION_COOKIE, secret_digest
 from service.auth.tokens import ControllerKeys, TokenDigest
-from service.db import access, jobs
+from service.db import access, jobs, sessions
 from service.db.access import StoredToken
+from service.db.sessions import StoredSession
 
 NO_CREDENTIALS = (
     "send the header Authorization: Bearer TOKEN; scavenger serve keeps one in connection.json, "
@@ -64,6 +69,7 @@ NO_CREDENTIALS = (
 )
 UNKNOWN_CREDENTIALS = "this controller does not know this token"
 WRONG_CREDENTIALS = "this token does not open this path"
+NO_SESSION = "this session is unknown or was ended; sign in again, or run: scavenger dashboard"
 NO_SUCH_JOB = "there is no job of that id; GET /v1/jobs lists them"
 
 
@@ -209,10 +215,10 @@ class Guard:
         """
         if isinstance(permission, PublicAccess):
             return
-        principal, sees_job = await self._recognise(request, request.path_params.get("job"))
+        principal, sees_it = await self._recognise(request, request.path_params.get("job"))
         if not is_permitted(principal, permission):
             raise ApiProblem("forbidden", denial_reason(principal, permission))
-        if not sees_job:
+        if not sees_it:
             raise ApiProblem("not_found", NO_SUCH_JOB)
 
     async def answer_unrouted(self, request: Request, _: Exception) -> NoReturn:
@@ -229,7 +235,7 @@ class Guard:
             if context.matches(request.scope)[0] is Match.PARTIAL
         ]
         if not any(isinstance(route.permission, PublicAccess) for route in matching):
-            principal, _sees_job = await self._recognise(request, None)
+            principal = (await self._recognise(request, None))[0]
             if not isinstance(principal, UserPrincipal):
                 raise ApiProblem("forbidden", WRONG_CREDENTIALS)
         if not matching:
@@ -240,6 +246,10 @@ class Guard:
 
     async def _recognise(self, request: Request, job: str | None) -> tuple[Principal, bool]:
         """Return the principal, and whether it may know of a job."""
+        cookie = request.cookies.get(SESSION_COOKIE, "")
+        # A cookie is sent by any page that can make the browser ask; a header only on purpose.
+        if cookie and "authorization" not in request.headers:
+            return await self._recognise_session(request, secret_digest(cookie), job)
         text = bearer_token(request.headers)
         now = self.app_state.now()
         # Machines are known by a signature: they are heard while the database is away.
@@ -249,18 +259,56 @@ class Guard:
             self._count(MACHINE_LIMIT, machine.worker)
             request.scope["principal"] = machine
             return machine, True
-        token, sees_job = None, True
+        token, sees_it = None, True
         if text:
-            token, sees_job = await run_sync(self._find_token, TokenDigest.of(text), job)
+            token, sees_it = await run_sync(self._find_token, TokenDigest.of(text), job)
         if token is None:
-            self._count(STRANGER_LIMIT, request.client.host if request.client else "")
-            raise ApiProblem("unauthenticated", UNKNOWN_CREDENTIALS if text else NO_CREDENTIALS)
+            self.refuse_stranger(request, UNKNOWN_CREDENTIALS if text else NO_CREDENTIALS)
         self._count(USER_LIMIT, token.id)
         # Known from here on, so that the audit trail names a revoked token, too.
         request.scope["principal"] = token.holder
         if reason := token.invalid_reason(now):
             raise ApiProblem("unauthenticated", f"{reason}; ask an admin for another")
-        return token.holder, sees_job
+        return token.holder, sees_it
+
+    async def _recognise_session(
+        self, request: Request, digest: str, job: str | None
+    ) -> tuple[Principal, bool]:
+        """Return the principal of a session, and whether it may know of a job.
+
+        Raises:
+            ApiProblem: The session has ended, or another page than the dashboard's asks for a
+                change.
+        """
+        session, sees_it = await run_sync(self._find_session, digest, job)
+        if session is None:
+            self.refuse_stranger(request, NO_SESSION)
+        self._count(USER_LIMIT, session.token.id)
+        request.scope["principal"] = session.holder
+        if reason := session.invalid_reason(self.app_state.now()):
+            raise ApiProblem("unauthenticated", f"{reason}; sign in again")
+        if request.method != "GET":
+            check_sender(request, self.keys.csrf_token(digest))
+        return session.holder, sees_it
+
+    def refuse_stranger(self, request: Request, why: str) -> NoReturn:
+        """Answer wrong credentials, which makes an address that sends many of them wait.
+
+        Raises:
+            ApiProblem: Always.
+        """
+        self._count(STRANGER_LIMIT, request.client.host if request.client else "")
+        raise ApiProblem("unauthenticated", why)
+
+    def _find_session(self, digest: str, job: str | None) -> tuple[StoredSession | None, bool]:
+        """Return a session, and whether its holder may know of a job, in one transaction."""
+        now = self.app_state.now()
+        with self.app_state.engine.begin() as connection:
+            session = sessions.find_session(connection, digest)
+            if session is None or session.invalid_reason(now):
+                return session, True
+            sessions.record_session_use(connection, session, now)
+            return session, sees_job(connection, session.token, job)
 
     def _find_token(
         self, credential: TokenDigest, job: str | None
@@ -272,14 +320,53 @@ class Guard:
             if token is None or token.invalid_reason(now):
                 return token, True
             access.record_token_use(connection, token, now)
-            project = None if job is None else jobs.project_of(connection, storable(job))
-        return token, job is None or (project is not None and token.holder.sees(project))
+            return token, sees_job(connection, token, job)
 
     def _count(self, limit: RateLimit, sender: str) -> None:
         if wait := self.limiter.wait(limit, sender):
             seconds = max(1, math.ceil(wait))
             headers = {"Retry-After": str(seconds)}
             raise ApiProblem("too_many_requests", f"try again in {seconds} s", headers=headers)
+
+
+def sees_job(connection: Connection, token: StoredToken, job: str | None) -> bool:
+    """Tell whether the holder of a token may know of a job; of none, it always may."""
+    project = None if job is None else jobs.project_of(connection, storable(job))
+    return job is None or (project is not None and token.holder.sees(project))
+
+
+def check_sender(request: Request, csrf: str) -> None:
+    """Refuse a request with a cookie that a page of another origin may have made.
+
+    Raises:
+        ApiProblem: It has not the session's own ``X-CSRF``, or comes from another origin.
+    """
+    sent = request.headers.get("x-csrf", "")
+    if not hmac.compare_digest(sent.encode(), csrf.encode()):
+        detail = "send the header X-CSRF with the csrf of GET /v1/session"
+        raise ApiProblem("csrf", detail)
+    if request_origin(request) is not RequestOrigin.SAME:
+        detail = "a request with a cookie must come from a page of this controller"
+        raise ApiProblem("csrf", detail)
+
+
+class RequestOrigin(Enum):
+    """Where the page is from that sends a request, as its browser says; no script changes that."""
+
+    SAME = "same"
+    OTHER = "other"
+    UNKNOWN = "unknown"  # no browser, or a very old one
+
+
+def request_origin(request: Request) -> RequestOrigin:
+    """Tell where the page is from that sends a request."""
+    site, origin = (request.headers.get(name) for name in ("sec-fetch-site", "origin"))
+    if site is not None:
+        return RequestOrigin.SAME if site == "same-origin" else RequestOrigin.OTHER
+    if origin is None:
+        return RequestOrigin.UNKNOWN
+    own = f"{request.url.scheme}://{request.headers.get('host', '')}"
+    return RequestOrigin.SAME if origin.lower() == own.lower() else RequestOrigin.OTHER
 
 
 def denial_reason(principal: Principal, permission: Permission) -> str:

@@ -20,11 +20,14 @@ class UserPrincipal:
     Attributes:
         token: Id of the token.
         project: The project it is for, or ``*`` for every one.
+        session: Digest of the session that sends its cookie instead; None where the token itself
+            is sent.
     """
 
     token: str
     project: str
     role: UserRole
+    session: str | None = None
 
     def sees(self, project: str) -> bool:
         """Tell whether this token may know of what belongs to a project."""

@@ -141,6 +141,13 @@ class ControllerKeys:
         """Make the secret that signs the cursors of lists."""
         return self._derive("cursors")
 
+    def csrf_token(self, session: str) -> str:
+        """Make what a page must send along in a session, by the session's digest.
+
+        A page of another origin can make a browser send the cookie, but never read this.
+        """
+        return self._derive(f"csrf {session}").hex()
+
     def _derive(self, purpose: str) -> bytes:
         return hmac.digest(self.secret.encode(), purpose.encode(), "sha256")
 

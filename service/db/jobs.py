@@ -103,6 +103,7 @@ class StoredJob:
 
 
 JOB_CHANGES_CHANNEL = "scavenger_news"
+EVENTS_CHANNEL = "scavenger_events"  # on which a trigger announces each commit with events
 
 
 def notify_job_changed(connection: Connection, job: str) -> None:
@@ -270,15 +271,60 @@ def record_event(
     connection.execute(insert(events).values(row))
 
 
-def events_after(connection: Connection, job: str, after: int, limit: int) -> list[EventView]:
-    """Return events after a sequence number, oldest first."""
-    query = (
-        select(events)
-        .where(events.c.job == job, events.c.sequence > after)
-        .order_by(events.c.sequence)
-        .limit(limit)
-    )
-    return [EventView.model_validate(row) for row in connection.execute(query)]
+def events_after(
+    connection: Connection,
+    job: str | None,
+    after: int,
+    limit: int,
+    *,
+    project: str = EVERY_PROJECT,
+    kinds: Collection[str] = (),
+    is_newest: bool = False,
+) -> list[EventView]:
+    """Return events after a sequence number, oldest first.
+
+    Args:
+        connection: The database.
+        job: Whose events; None for those of all jobs.
+        after: The number, not below 0: what has no number yet is below.
+        limit: The most events to return.
+        project: Of which project, or every one.
+        kinds: Of which kinds; empty for all.
+        is_newest: Whether the last of them are meant, and not the first.
+    """
+    order = events.c.sequence.desc() if is_newest else events.c.sequence
+    query = select(events).where(events.c.sequence > after).order_by(order)
+    if job is not None:
+        query = query.where(events.c.job == job)
+    if project != EVERY_PROJECT:
+        query = query.join(jobs, jobs.c.id == events.c.job).where(jobs.c.project == project)
+    if kinds:
+        query = query.where(events.c.kind.in_(kinds))
+    found = [EventView.model_validate(row) for row in connection.execute(query.limit(limit))]
+    return found[::-1] if is_newest else found
+
+
+@dataclass(frozen=True, slots=True)
+class ToldEvent:
+    """An event, and the project that may know of it."""
+
+    view: EventView
+    project: str
+
+
+def told_after(connection: Connection, after: int, limit: int) -> list[ToldEvent]:
+    """Return the events of all projects after a sequence number, oldest first."""
+    query = select(events, jobs.c.project).join(jobs, jobs.c.id == events.c.job)
+    ordered = query.where(events.c.sequence > after).order_by(events.c.sequence).limit(limit)
+    return [
+        ToldEvent(EventView.model_validate(row), row.project) for row in connection.execute(ordered)
+    ]
+
+
+def newest_event_number(connection: Connection) -> int:
+    """Return the number of the last event, 0 before the first; all below it are visible, too."""
+    found = connection.execute(select(func.max(events.c.sequence))).scalar()
+    return max(found or 0, 0)
 
 
 FIELDS_STORED_ELSEWHERE = {"decision", "decided_at", "current", "probes", "resizes"}

@@ -497,6 +497,25 @@ tokens = Table(
     CheckConstraint("role IN ('viewer', 'submitter', 'operator', 'admin')", name="role_known"),
 )
 
+# Browsers that are signed in, known by the hashes of their cookies: written by the API.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("token", Text, ForeignKey("tokens.id", ondelete="CASCADE"), nullable=False),
+    moment_column("created_at", nullable=False),
+    moment_column("last_used_at", nullable=False),
+)
+
+# Codes that begin a session, until they are used, by their hashes: written by the API.
+sign_in_codes = Table(
+    "sign_in_codes",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("token", Text, ForeignKey("tokens.id", ondelete="CASCADE"), nullable=False),
+    moment_column("expires_at", nullable=False),
+)
+
 # Requests of people that would change something, for ever (a trigger): written by the API's gate.
 audit = Table(
     "audit",

@@ -9,12 +9,12 @@ from hashlib import sha256
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Row, case, select, update
+from sqlalchemy import Connection, Row, case, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.protocol import Hello, NotFinite
 from service.db.jobs import group_by_job
-from service.db.schema import enrolments, workers
+from service.db.schema import FINAL_PHASES, enrolments, outcomes, workers
 
 NOT_FINITE_VALUES = TypeAdapter(dict[str, NotFinite])
 FRESH_PROCESS = {"generation": 0, "broken": None, "refused": None, "finished": None}
@@ -53,6 +53,18 @@ class WorkerRow:
     def is_up(self) -> bool:
         """Whether its process runs, as far as known: one that starts again has no address yet."""
         return self.address != ""
+
+
+def last_reports(connection: Connection) -> Mapping[str, datetime]:
+    """Return when a worker of each unfinished job reported last; jobs without any are left out."""
+    is_unfinished = outcomes.c.phase.not_in(FINAL_PHASES)
+    query = (
+        select(workers.c.job, func.max(workers.c.seen_at))
+        .join(outcomes, outcomes.c.job == workers.c.job)
+        .where(is_unfinished)
+        .group_by(workers.c.job)
+    )
+    return {str(job): seen_at for job, seen_at in connection.execute(query)}
 
 
 def of_job(connection: Connection, job: str) -> tuple[WorkerRow, ...]:

@@ -14,7 +14,7 @@ SENSITIVE_NAMES = (
     r"(?:passw(?:or)?d|passphrase|secret|token|credentials?|api[_-]?key|private[_-]?key)"
 )
 SENSITIVE_SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"scv_[\w-]+"), f"scv_{REDACTED}"),
+    (re.compile(r"(sc[csv]_)[\w-]+"), rf"\1{REDACTED}"),
     (re.compile(r"eyJ[\w-]+(?:\.[\w-]*)*"), REDACTED),
     # The URL of a signed request is enough to send it.
     (

@@ -18,6 +18,7 @@ LISTS = (
     "prices",
     "offers",
     "sweeps",
+    "events",
     f"events of {JOB}",
     *(f"cost by {by}" for by in ("job", "cloud", "day")),
 )

@@ -22,6 +22,7 @@ from scavenger.models.performance import fit_performance
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello
 from scavenger.schemas import PriceRow, UserRole
+from service.__main__ import StreamingServer
 from service.api.dependencies import AppState
 from service.api.health import BACKGROUND_TASKS
 from service.api.security import permissions_of
@@ -60,6 +61,7 @@ THERE = {
     "{problem}": "not-found",
     "{sha256}": CODE_SHA256,
     "{checkpoint}": f"{0:010}-{0:012}-{'0' * 32}",
+    "{page:dashboard_path}": "jobs",
 }
 ENTRIES = 5
 
@@ -104,9 +106,8 @@ def host(engine: Engine) -> Iterator[Host]:
 @contextmanager
 def serve(app: FastAPI) -> Iterator[str]:
     """Serve an application on a free port of this computer until the end of a block."""
-    server = uvicorn.Server(
-        uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
-    )
+    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1)
+    server = StreamingServer(config, app.state.streams)
     thread = threading.Thread(target=server.run)
     thread.start()
     while thread.is_alive() and not server.started:

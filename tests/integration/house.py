@@ -17,6 +17,7 @@ from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys, TokenDigest, make_token
 from service.clouds.storage import CheckpointStorage
+from service.dashboard_files import DashboardFiles, StaticFile
 from service.db import access as tokens
 from service.db import packages
 from service.db.access import StoredToken
@@ -25,6 +26,8 @@ from tests.builders import HERE, document
 from tests.contract.host import CODE, CODE_SHA256, unhurried
 
 KEYS = ControllerKeys(home_token="a word from before", secret="s" * 48)
+SCRIPT = StaticFile.of(b"", ".js")
+DASHBOARD = DashboardFiles(SCRIPT, {"a.js": SCRIPT})
 JSON = {"Content-Type": "application/json"}
 
 
@@ -55,7 +58,9 @@ class House:
 
     def open(self, ahead: timedelta = timedelta(0), **options: Any) -> TestClient:
         storage = CheckpointStorage(Path("/srv"))
-        world = Ahead(self.engine, HERE, storage, ahead=ahead, ca=b"ours")
+        facts: dict[str, Any] = {"dashboard": DASHBOARD}
+        facts |= {name: options.pop(name) for name in ("dashboard", "is_https") if name in options}
+        world = Ahead(self.engine, HERE, storage, ahead=ahead, ca=b"ours", **facts)
         app = build_app(world, KEYS, **({"limiter": unhurried()} | options))
         return self.stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
@@ -86,7 +91,7 @@ class House:
         """Return a path of the route, about what belongs to the project alpha."""
         prey = TokenDigest.of(self.token("viewer", "alpha")).id
         named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
-        named["{sha256}"] = CODE_SHA256
+        named |= {"{sha256}": CODE_SHA256, "{page:dashboard_path}": "jobs", "{asset:path}": "a.js"}
         return "/".join(named.get(part, part) for part in template.split("/"))
 
     def written(self) -> list[Mapping[str, Any]]:

@@ -12,10 +12,10 @@ from typing import Literal
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine
 
 from scavenger.schemas import EventView
-from service.db import jobs, schema
+from service.db import jobs
 from tests.builders import NOW, spec
 
 NUMBERS = count(1)
@@ -114,11 +114,7 @@ class Follower:
 
     def _after(self, number: int, limit: int) -> Sequence[EventView]:
         with self.engine.connect() as connection:
-            if self.job is not None:
-                return jobs.events_after(connection, self.job, number, limit)
-            query = select(schema.events).where(schema.events.c.sequence > number)
-            rows = connection.execute(query.order_by(schema.events.c.sequence).limit(limit))
-            return [EventView.model_validate(dict(row)) for row in rows.mappings()]
+            return jobs.events_after(connection, self.job, number, limit)
 
 
 LATE = [

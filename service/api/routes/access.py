@@ -16,6 +16,7 @@ from service.api.openapi import LOCATION_HEADER, answers_problems, page_response
 from service.api.pagination import Page
 from service.api.problems import ApiProblem
 from service.api.security import Admin, GuardedRoute
+from service.api.streams import Streams
 from service.api.validation import TextRule
 from service.auth.permissions import UserPrincipal
 from service.auth.tokens import TokenDigest, make_token
@@ -102,12 +103,14 @@ def get_token(app_state: State, user: Admin, token: str) -> TokenView:
 
 
 @router.post("/tokens/{token}/actions/revoke", openapi_extra=answers_problems("not_found"))
-def revoke(app_state: State, user: Admin, token: str) -> TokenView:
+def revoke(app_state: State, user: Admin, streams: Streams, token: str) -> TokenView:
     """Revoke a token, from this moment and for every controller."""
     with app_state.engine.begin() as connection:
         found = find_token(connection, user, token)
         access.revoke_token(connection, found.id, app_state.now())
-        return find_token(connection, user, found.id)
+        shown = find_token(connection, user, found.id)
+    streams.end_streams(token=found.id)
+    return shown
 
 
 def find_token(connection: Connection, user: UserPrincipal, token: str) -> StoredToken:

@@ -20,7 +20,7 @@ from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job
 from scavenger.planning.decision import preview_curve
 from scavenger.report import CurveReport
-from scavenger.schemas import CurveView, EventList, JobList, JobView
+from scavenger.schemas import CurveView, JobList, JobView
 from service.api.dependencies import AppState, RequestBody, State
 from service.api.etag import IfMatch, IfNoneMatch, JobETag
 from service.api.idempotency import IdempotentRequestDep, to_response
@@ -33,7 +33,7 @@ from service.api.openapi import (
     page_responses,
     request_body,
 )
-from service.api.pagination import LongPage, Page
+from service.api.pagination import Page
 from service.api.problems import ApiProblem
 from service.api.security import NO_SUCH_JOB, SUBMITTER, VIEWER, GuardedRoute, Submitter, Viewer
 from service.api.validation import JOB_ID_PATTERN
@@ -70,7 +70,6 @@ JobFilter = Annotated[
         min_length=1,
     ),
 ]
-AfterEvent = Annotated[int, Query(description="Only events after this number", ge=0, le=2**53)]
 
 
 async def job_document(request: Request, body: RequestBody) -> JobSpec:
@@ -172,23 +171,6 @@ def get_curve(app_state: State, job: str) -> CurveView:
         probes = measurements.probes_of_jobs(connection, [job])[job]
         resizes = directives.history(connection, job)
     return curve_view_of_job(curve, found, probes, resizes)
-
-
-@router.get(
-    "/{job}/events",
-    responses=page_responses("get_events", job="$request.path.job"),
-    openapi_extra=answers_problems("not_found"),
-    dependencies=[VIEWER],
-)
-def get_events(app_state: State, page: LongPage, job: str, after: AfterEvent = 0) -> EventList:
-    """List what happened to a job, oldest first."""
-    name = f"events of {job}"
-    after = max(after, page.number(name) or 0)
-    with app_state.engine.connect() as connection:
-        find_job(connection, job)
-        found = jobs.events_after(connection, job, after, page.limit + 1)
-    shown, following = page.split(name, found, lambda last: (last.sequence,))
-    return EventList(events=list(shown), next_cursor=following)
 
 
 def complete_job(app_state: AppState, spec: JobSpec) -> JobSpec:

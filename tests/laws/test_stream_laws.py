@@ -1,0 +1,122 @@
+"""No follower loses an event or sees one twice, on any controller, however often it connects."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine
+
+from scavenger.schemas import EventView
+from service.api import streams
+from service.api.streams import EventWindow
+from service.db import jobs
+from service.db.jobs import ToldEvent
+from tests.builders import NOW, spec
+from tests.integration.house import KEYS
+from tests.laws.test_event_order_laws import Writer, follower_sees_all
+from tests.streams import follow, streaming
+
+WRITERS, EVENTS_EACH, LAST = 3, 60, "the last"
+
+
+def event(number: int) -> ToldEvent:
+    view = EventView(
+        sequence=number, job="job_0", at=datetime.now(UTC), kind="test", message="", data={}
+    )
+    return ToldEvent(view, "default")
+
+
+@given(
+    batches=st.lists(st.lists(st.integers(1, 3), max_size=4), max_size=8),
+    floor=st.integers(0, 5),
+    most=st.integers(1, 6),
+    asked=st.lists(st.integers(0, 100), max_size=6),
+)
+def test_a_window_has_every_event_after_a_number_or_says_that_it_may_not(
+    batches: list[list[int]], floor: int, most: int, asked: list[int]
+) -> None:
+    window, known, number = EventWindow(floor), [], floor
+    for steps in batches:
+        found = []
+        for step in steps:  # numbers have gaps
+            number += step
+            found.append(event(number))
+        window.add(found, most)
+        known += found
+        assert window.newest == number
+        assert len(window.events) <= most
+        for after in asked:
+            answer = window.after(after)
+            wanted = [each for each in known if each.view.sequence > after]
+            assert answer is None or list(answer) == wanted
+            assert (answer is None) is (after < window.floor)
+
+
+def write(engine: Engine, names: Sequence[str], seed: int) -> list[list[str]]:
+    """Say many things in transactions that stay open for a while, and return what was committed."""
+    chance = random.Random(seed)
+    with engine.connect() as connection:
+        writer = Writer(connection)
+        for _ in range(EVENTS_EACH):
+            writer.act(chance.choice(["say", "say", "commit", "roll back"]), chance.choice(names))
+        writer.act("commit", "")
+    return writer.committed
+
+
+def read_on(urls: Sequence[str], job: str | None, seed: int) -> list[str]:
+    """Follow until the last event; hang up at random, and go on at any controller."""
+    chance, said, last = random.Random(seed), list[str](), 0
+    path = "/v1/events" if job is None else f"/v1/jobs/{job}/events"
+    for connection in count():
+        # The header of a browser that connects again, or the parameter of a program.
+        ways = {"Last_Event_ID": str(last)} if chance.random() < 0.5 else {}
+        asked = path if ways else f"{path}?after={last}"
+        patience = chance.choice([1, 2, 5, 20, 1000])
+        assert connection < 1000
+        with follow(chance.choice(urls), KEYS.home_token, asked, **ways) as frames:
+            for frame in frames:
+                if frame.kind != "event":
+                    continue
+                assert frame.number == frame.data["sequence"] > last
+                last = frame.number
+                if frame.data["message"] == LAST:
+                    return said
+                said.append(frame.data["message"])
+                patience -= 1
+                if patience == 0:
+                    break
+    raise AssertionError
+
+
+def test_no_follower_of_two_controllers_loses_an_event_or_sees_one_twice(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So little that followers often ask for what is not in memory any more.
+    monkeypatch.setattr(streams, "MAX_EVENTS_KEPT", 10)
+    monkeypatch.setattr(streams, "MAX_EVENTS_READ", 7)
+    names = ["job_0", "job_1"]
+    with engine.begin() as connection:
+        for name in names:
+            jobs.create(connection, name, spec(), NOW)
+    with (
+        streaming(engine, KEYS) as one,
+        streaming(engine, KEYS) as other,
+        ThreadPoolExecutor(WRITERS + 6) as pool,
+    ):
+        urls = [one.url, other.url]
+        watched = [*names, None] * 2
+        readers = [pool.submit(read_on, urls, job, seed) for seed, job in enumerate(watched)]
+        writers = [pool.submit(write, engine, names, seed) for seed in range(WRITERS)]
+        told = [each for writer in writers for each in writer.result()]
+        with engine.begin() as connection:
+            for name in names:
+                jobs.record_event(connection, name, NOW, "test", LAST)
+        for reader, job in zip(readers, watched, strict=True):
+            follower_sees_all(reader.result(), told, job)
