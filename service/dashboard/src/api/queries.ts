@@ -1,0 +1,43 @@
+import { QueryClient, keepPreviousData, useQuery, type UseQueryResult } from "@tanstack/react-query";
+import { Problem, get, type Answer } from "./client";
+import type * as Api from "./types";
+
+export const queryClient = new QueryClient({
+  defaultOptions: {
+    queries: {
+      // The event stream says when an answer is old.
+      staleTime: 30_000,
+      refetchOnWindowFocus: false,
+      retry: (failures, error) => !(error instanceof Problem) && failures < 1,
+      placeholderData: keepPreviousData,
+    },
+  },
+});
+
+/** Asks for an address of the API; its path is its key, so that a prefix marks all below it old. */
+export function useApi<T>(path: string | null, every?: number): UseQueryResult<Answer<T>> {
+  return useQuery({
+    queryKey: path === null ? ["none"] : path.split("?"),
+    queryFn: ({ signal }) => get<T>(path ?? "", signal),
+    enabled: path !== null,
+    ...(every ? { refetchInterval: every } : {}),
+  });
+}
+
+export const useJob = (job: string) => useApi<Api.Job>(`/v1/jobs/${job}`);
+
+export function useCurve(job: string, decision: number | null) {
+  const query = decision === null ? "" : `?decision=${decision}`;
+  return useApi<Api.Curve>(`/v1/jobs/${job}/curve${query}`);
+}
+
+/** Marks as old what shows a job: the job, its lists, and the pages of jobs. */
+export async function refreshJob(job: string | null): Promise<void> {
+  await queryClient.invalidateQueries({
+    predicate: ({ queryKey }) => {
+      const path = String(queryKey[0]);
+      if (job === null) return true;
+      return path === "/v1/jobs" || path === `/v1/jobs/${job}` || path.startsWith(`/v1/jobs/${job}/`);
+    },
+  });
+}

@@ -1,0 +1,53 @@
+import { Suspense, lazy, useEffect } from "react";
+import { Redirect, Route, Switch } from "wouter";
+import { startLive } from "./api/live";
+import { begin, useSignIn } from "./api/session";
+import { Shell } from "./shell";
+import { Login } from "./pages/login";
+import { Missing } from "./pages/missing";
+import { JobsPage } from "./pages/jobs";
+
+// The list of jobs comes with the first request; each other page when it is first opened.
+const JobPage = lazy(() => import("./pages/job"));
+const ModelsPage = lazy(() => import("./pages/models"));
+const ModelPage = lazy(() => import("./pages/model"));
+const CostPage = lazy(() => import("./pages/cost"));
+const FleetPage = lazy(() => import("./pages/fleet"));
+const EventsPage = lazy(() => import("./pages/events"));
+const ComparePage = lazy(() => import("./pages/compare"));
+const PlanPage = lazy(() => import("./pages/plan"));
+const SettingsPage = lazy(() => import("./pages/settings"));
+
+export function App() {
+  const signIn = useSignIn();
+  useEffect(() => void begin(), []);
+  const isSignedIn = signIn.state === "signed-in";
+  useEffect(() => (isSignedIn ? startLive() : undefined), [isSignedIn]);
+  if (signIn.state === "unknown") return null;
+  if (signIn.state === "signed-out") return <Login why={signIn.why} />;
+  return (
+    <Shell session={signIn.session}>
+      <Suspense fallback={<p role="status">Loading…</p>}>
+        <Switch>
+          <Route path="/">
+            <Redirect to="/jobs" replace />
+          </Route>
+          <Route path="/login">
+            <Redirect to="/jobs" replace />
+          </Route>
+          <Route path="/jobs" component={JobsPage} />
+          <Route path="/jobs/:job/:view?">{({ job, view }) => <JobPage key={job} job={job} view={view ?? "overview"} />}</Route>
+          <Route path="/models" component={ModelsPage} />
+          <Route path="/models/:signature">{({ signature }) => <ModelPage signature={signature} />}</Route>
+          <Route path="/cost" component={CostPage} />
+          <Route path="/fleet" component={FleetPage} />
+          <Route path="/events" component={EventsPage} />
+          <Route path="/compare" component={ComparePage} />
+          <Route path="/plan/:plan?">{({ plan }) => <PlanPage plan={plan ?? null} />}</Route>
+          <Route path="/settings/:view?">{({ view }) => <SettingsPage view={view ?? "tokens"} />}</Route>
+          <Route component={Missing} />
+        </Switch>
+      </Suspense>
+    </Shell>
+  );
+}

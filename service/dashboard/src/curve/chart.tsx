@@ -1,0 +1,383 @@
+import { AxisBottom, AxisLeft } from "@visx/axis";
+import { scaleLinear } from "@visx/scale";
+import { useId, useMemo, useRef, useState, type KeyboardEvent } from "react";
+import type { Curve } from "../api/types";
+import { formatCost, formatPercent, formatTime } from "../parts/format";
+import { useSize } from "../parts/size";
+import css from "./chart.module.css";
+import { bandPath, batchCurves, linePath, stepPath } from "./front";
+import { leaderEnd, placeLabels, spreadLabels, type Wanted } from "./labels";
+import { LimitSlider } from "./limit";
+import { countExcluded, least, type LimitName } from "./limits";
+import { ActualMark, ErrorBars, KneeMark, LARGE, Legend, OptionMark, PinnedMark, RunningMark, SMALL, SelectedMark } from "./marks";
+import { configId, shapeOf, type Limits, type Option } from "./options";
+import { isKneeSure, summarize } from "./summary";
+import { formatTick, timeTicks, valueTicks } from "./ticks";
+import { fitView, sideOf } from "./view";
+
+export interface Actual {
+  seconds: number;
+  cost: number;
+}
+
+interface Props {
+  curve: Curve;
+  options: readonly Option[];
+  front: readonly Option[];
+  excluded: ReadonlySet<string>;
+  limits: Limits;
+  selected: string | null;
+  select: (id: string) => void;
+  changeLimit: ((name: LimitName, value: number | null) => void) | null;
+  pinned: string | null;
+  actual: Actual | null;
+  isWhole: boolean;
+  isDegraded: boolean;
+  label: string;
+}
+
+const DASHES = ["", "7 4", "2 3", "9 3 2 3", "12 4", "4 2", "1 4", "9 3 2 3 2 3"];
+const HIT_RADIUS = 18;
+
+/** The cost/time plane of a job: options, front, limits. Its table twin says the same in words. */
+export function CurveChart(props: Props) {
+  const { curve, options, front, excluded, limits, selected, select, changeLimit, pinned, actual } = props;
+  const [frame, size] = useSize<HTMLDivElement>();
+  const svg = useRef<SVGSVGElement>(null);
+  const summary = useId();
+  const clip = useId();
+  const [hovered, setHovered] = useState<Option | null>(null);
+  const [roving, setRoving] = useState(0);
+  const width = Math.max(size.width, 280);
+  const isNarrow = width < 560;
+  const height = Math.round(Math.min(Math.max(width * 0.58, 320), 560));
+  const plot = useMemo(
+    () => ({ left: isNarrow ? 54 : 66, top: 16, width: width - (isNarrow ? 104 : 134), height: height - 64 }),
+    [width, height, isNarrow],
+  );
+  const byId = useMemo(() => new Map(options.map((option) => [option.id, option])), [options]);
+  const find = (id: string | null) => (id === null ? undefined : byId.get(id));
+  const knee = find(configId(curve.knee));
+  const runnerUp = find(configId(curve.runner_up));
+  const current = find(configId(curve.current));
+  const chosen = find(configId(curve.chosen));
+  const held = find(pinned);
+  const picked = find(selected);
+
+  // The view follows the limits of the answer, not the one that is dragged: it would run away.
+  const settled = useMemo(
+    () => fitView(options, front, [current, chosen, picked].filter((option) => option !== undefined), excluded, limits, props.isWhole),
+    // eslint-disable-next-line
+    [options, curve, props.isWhole, current, chosen],
+  );
+  const x = useMemo(() => scaleLinear<number>({ domain: settled.time, range: [plot.left, plot.left + plot.width] }), [settled, plot]);
+  const y = useMemo(() => scaleLinear<number>({ domain: settled.cost, range: [plot.top + plot.height, plot.top] }), [settled, plot]);
+  const isInside = (option: Option) => sideOf(option.time, settled.time) === "inside" && sideOf(option.cost, settled.cost) === "inside";
+
+  const frontIds = useMemo(() => new Set(front.map((option) => option.id)), [front]);
+  const lines = useMemo(() => batchCurves(options), [options]);
+  const rest = useMemo(() => options.filter((option) => !frontIds.has(option.id)), [options, frontIds]);
+  const basis = curve.basis;
+  const isSure = isKneeSure(curve);
+  const hasKnee = knee !== undefined && curve.knee_bends && !excluded.has(knee.id);
+
+  const labels = useMemo(() => {
+    const wanted: Wanted[] = [];
+    const add = (option: Option | undefined, name: string) => {
+      if (!option || !isInside(option)) return;
+      const same = wanted.find((label) => label.id === option.id);
+      if (same) {
+        same.lines[0] = `${same.lines[0]?.split("  ")[0]}, ${name}  K=${option.workers} B=${option.batch}`;
+        return;
+      }
+      const figures = `${formatTime(option.time, basis)} · ${formatCost(option.cost, basis)}`;
+      wanted.push({ id: option.id, x: x(option.time), y: y(option.cost), lines: [`${name}  K=${option.workers} B=${option.batch}`, figures] });
+    };
+    if (hasKnee) add(knee, isSure ? "knee" : "knee?");
+    if (hasKnee && !isSure) add(runnerUp, "or knee?");
+    add(current, "running");
+    if (chosen && chosen !== current) add(chosen, "chosen");
+    add(front[0], "fastest");
+    add(front[front.length - 1], "cheapest");
+    if (isNarrow) for (const label of wanted) label.lines = [label.lines[0]?.replace("  K=", " K=") ?? ""];
+    const marks = front.map((option) => ({ x: x(option.time), y: y(option.cost) }));
+    return placeLabels(wanted, marks, plot);
+    // eslint-disable-next-line
+  }, [x, y, front, curve, plot, excluded]);
+
+  const ends = useMemo(() => {
+    const found = lines.flatMap((line, index) => {
+      const end = least(line.options.filter(isInside), (option) => -option.time);
+      return end ? [{ batch: line.batch, index, x: x(end.time), y: y(end.cost), atY: y(end.cost) }] : [];
+    });
+    return spreadLabels(found, plot.top + 8, plot.top + plot.height - 6, 13);
+    // eslint-disable-next-line
+  }, [lines, x, y, plot]);
+
+  const nearest = (event: { clientX: number; clientY: number }): Option | null => {
+    const box = svg.current?.getBoundingClientRect();
+    if (!box) return null;
+    const [px, py] = [event.clientX - box.left, event.clientY - box.top];
+    const distance = (option: Option) => Math.hypot(x(option.time) - px, y(option.cost) - py);
+    const found = least(options.filter(isInside), distance);
+    return found && distance(found) <= HIT_RADIUS ? found : null;
+  };
+  const walk = (event: KeyboardEvent) => {
+    const target = { ArrowRight: roving + 1, ArrowDown: roving + 1, ArrowLeft: roving - 1, ArrowUp: roving - 1, Home: 0, End: front.length - 1 }[event.key];
+    if (target === undefined) return;
+    event.preventDefault();
+    const next = Math.min(Math.max(target, 0), front.length - 1);
+    setRoving(next);
+    svg.current?.querySelector<SVGGElement>(`[data-front="${next}"]`)?.focus();
+  };
+  const costTop = limits.maxCost === null ? plot.top : y(Math.min(limits.maxCost, settled.cost[1]));
+  const timeLeft = limits.maxTime === null ? plot.left + plot.width : x(Math.min(limits.maxTime, settled.time[1]));
+  const outside = options.filter((option) => !isInside(option)).length;
+  const shown = legendOf(options, excluded, { hasKnee, hasRunning: current !== undefined, hasPinned: held !== undefined, hasFront: front.length > 0 });
+  const tabStop = Math.min(roving, front.length - 1);
+  return (
+    <figure className={css.figure} ref={frame} aria-label={props.label}>
+      <p id={summary} className="hidden-text">
+        {summarize(curve, front, options)}
+      </p>
+      <svg
+        ref={svg}
+        className={`${css.svg} ${props.isDegraded ? css.isDegraded : ""}`}
+        width={width}
+        height={height}
+        role="group"
+        aria-labelledby={summary}
+        data-chart="curve"
+        data-plot={[plot.left, plot.top, plot.width, plot.height].join(",")}
+        data-time-domain={settled.time.join(",")}
+        data-cost-domain={settled.cost.join(",")}
+        onPointerMove={(event) => setHovered(nearest(event))}
+        onPointerLeave={() => setHovered(null)}
+        onClick={(event) => {
+          const option = nearest(event);
+          if (option) select(option.id);
+        }}
+      >
+        <defs>
+          <clipPath id={clip}>
+            <rect x={plot.left} y={plot.top} width={plot.width} height={plot.height} />
+          </clipPath>
+        </defs>
+        <g aria-hidden="true">
+          <rect className={css.shade} data-shade="maxCost" x={plot.left} y={plot.top} width={plot.width} height={Math.max(costTop - plot.top, 0)} />
+          <rect className={css.shade} data-shade="maxTime" x={timeLeft} y={plot.top} width={Math.max(plot.left + plot.width - timeLeft, 0)} height={plot.height} />
+          <Axes x={x} y={y} plot={plot} curve={curve} isNarrow={isNarrow} time={settled.time} cost={settled.cost} />
+          <g clipPath={`url(#${clip})`}>
+            {lines.map((line, index) => (
+              <path
+                key={line.batch}
+                className={css.batch}
+                d={linePath(line.options, x, y)}
+                strokeDasharray={DASHES[index % DASHES.length]}
+                data-role="batch"
+                data-batch={line.batch}
+              />
+            ))}
+            <path className={css.band} d={bandPath(front, x, y)} data-role="band" />
+            <path className={css.front} d={stepPath(front, x, y)} data-role="front" />
+          </g>
+          {ends.map((end) => (
+            <text key={end.batch} className={css.batchLabel} x={Math.min(end.x + 9, plot.left + plot.width + 4)} y={end.y + 4} data-role="batch-label" data-batch={end.batch}>
+              B={end.batch}
+            </text>
+          ))}
+          {rest.filter(isInside).map((option) => (
+            <OptionMark key={option.id} option={option} shape={shapeOf(option, excluded.has(option.id))} x={x(option.time)} y={y(option.cost)} size={SMALL} />
+          ))}
+          {chosen && current && chosen !== current && isInside(chosen) && isInside(current) && (
+            <path className={css.move} data-role="move" d={arcPath(x(current.time), y(current.cost), x(chosen.time), y(chosen.cost))} />
+          )}
+          {current && isInside(current) && <RunningMark option={current} x={x(current.time)} y={y(current.cost)} />}
+          {picked && isInside(picked) && <SelectedMark option={picked} x={x(picked.time)} y={y(picked.cost)} />}
+          {held && isInside(held) && <PinnedMark option={held} x={x(held.time)} y={y(held.cost)} />}
+        </g>
+        {changeLimit &&
+          (["maxCost", "maxTime"] as const).map((name) => (
+            <LimitSlider
+              key={name}
+              name={name}
+              value={limits[name]}
+              domain={name === "maxCost" ? settled.cost : settled.time}
+              scale={name === "maxCost" ? y : x}
+              plot={plot}
+              excluded={countExcluded(options, limits, name)}
+              count={options.length}
+              change={changeLimit}
+              svg={svg}
+            />
+          ))}
+        <g aria-label="Options on the front, from fast to cheap" role="group" onKeyDown={walk}>
+          {front.map((option, index) => (
+            <g
+              key={option.id}
+              className={css.frontMark}
+              role="button"
+              tabIndex={index === tabStop ? 0 : -1}
+              aria-pressed={option.id === selected}
+              aria-label={`K=${option.workers} B=${option.batch}, ${formatTime(option.time, basis)}, ${formatCost(option.cost, basis)}, ${option.source}${tagsOf(option, curve, pinned)}`}
+              data-front={index}
+              data-config={option.id}
+              onFocus={() => {
+                setRoving(index);
+                setHovered(option);
+              }}
+              onBlur={() => setHovered(null)}
+              onKeyDown={(event) => {
+                if (event.key !== "Enter" && event.key !== " ") return;
+                event.preventDefault();
+                select(option.id);
+              }}
+              visibility={isInside(option) ? undefined : "hidden"}
+            >
+              <ErrorBars left={x(option.timeLow)} right={x(option.timeHigh)} top={y(option.costHigh)} bottom={y(option.costLow)} x={x(option.time)} y={y(option.cost)} />
+              <circle className={css.halo} cx={x(option.time)} cy={y(option.cost)} r={14} />
+              <OptionMark option={option} shape={option.source} x={x(option.time)} y={y(option.cost)} size={LARGE} />
+            </g>
+          ))}
+        </g>
+        {hasKnee && <KneeMark option={knee} x={x(knee.time)} y={y(knee.cost)} isSure={isSure} />}
+        {hasKnee && !isSure && runnerUp && isInside(runnerUp) && <KneeMark option={runnerUp} x={x(runnerUp.time)} y={y(runnerUp.cost)} isSure={false} />}
+        {actual && sideOf(actual.seconds, settled.time) === "inside" && sideOf(actual.cost, settled.cost) === "inside" && (
+          <ActualMark x={x(actual.seconds)} y={y(actual.cost)} seconds={actual.seconds} cost={actual.cost} />
+        )}
+        <g aria-hidden="true">
+          {labels.map((label) => {
+            const end = leaderEnd(label);
+            return (
+              <g key={label.id} className={css.label} data-role="label" data-config={label.id}>
+                <line x1={label.x} y1={label.y} x2={end.x} y2={end.y} />
+                <rect x={label.box.left} y={label.box.top} width={label.box.width} height={label.box.height} />
+                {label.lines.map((line, index) => (
+                  <text key={line} x={label.box.left + 5} y={label.box.top + 14 + index * 15}>
+                    {line}
+                  </text>
+                ))}
+              </g>
+            );
+          })}
+        </g>
+      </svg>
+      {hovered && <Tip option={hovered} curve={curve} x={x(hovered.time)} y={y(hovered.cost)} width={width} isExcluded={excluded.has(hovered.id)} />}
+      <Legend shown={shown} />
+      {outside > 0 && !props.isWhole && <figcaption className="hidden-text">{outside} options lie outside the part that is shown.</figcaption>}
+    </figure>
+  );
+}
+
+type Linear = ReturnType<typeof scaleLinear<number>>;
+
+function Axes(props: {
+  x: Linear;
+  y: Linear;
+  plot: { left: number; top: number; width: number; height: number };
+  curve: Curve;
+  isNarrow: boolean;
+  time: [number, number];
+  cost: [number, number];
+}) {
+  const { x, y, plot, curve, time, cost } = props;
+  const isRelative = curve.basis === "relative";
+  const perTick = props.isNarrow ? 70 : 95;
+  const times = isRelative ? valueTicks(time, plot.width / perTick) : timeTicks(time, plot.width / perTick);
+  const costs = valueTicks(cost, plot.height / 52);
+  const unit = isRelative ? ", × that of the start" : curve.basis === "remaining" ? ", of what is left" : "";
+  return (
+    <>
+      <g className={css.grid}>
+        {costs.map((value) => (
+          <line key={value} x1={plot.left} x2={plot.left + plot.width} y1={y(value)} y2={y(value)} />
+        ))}
+      </g>
+      <AxisBottom
+        axisClassName={css.axis ?? ""}
+        top={plot.top + plot.height}
+        scale={x}
+        tickValues={times}
+        tickFormat={(value) => (isRelative ? `×${String(value)}` : formatTick(Number(value), time))}
+        tickLabelProps={{ fontSize: 12, fill: "var(--muted)" }}
+        hideTicks={false}
+        label={`time to target${unit}`}
+        labelProps={{ fontSize: 12, fill: "var(--muted)", textAnchor: "middle" }}
+        labelOffset={10}
+      />
+      <AxisLeft
+        axisClassName={css.axis ?? ""}
+        left={plot.left}
+        scale={y}
+        tickValues={costs}
+        tickFormat={(value) => formatCostTick(Number(value), costs, isRelative)}
+        tickLabelProps={{ fontSize: 12, fill: "var(--muted)", dx: -4 }}
+        label={props.isNarrow ? "" : `cost to target${isRelative ? unit : " (USD)"}`}
+        labelProps={{ fontSize: 12, fill: "var(--muted)", textAnchor: "middle" }}
+        labelOffset={44}
+      />
+    </>
+  );
+}
+
+/** Writes a tick of the cost axis with as many digits as its neighbours need. */
+export function formatCostTick(value: number, all: readonly number[], isRelative: boolean): string {
+  const step = all.length > 1 ? (all[1] ?? 0) - (all[0] ?? 0) : value || 1;
+  const digits = Math.max(isRelative ? 0 : step < 1 ? 2 : 0, -Math.floor(Math.log10(Math.abs(step) || 1) + 1e-9));
+  return `${isRelative ? "×" : "$"}${value.toFixed(Math.min(digits, 9))}`;
+}
+
+function Tip(props: { option: Option; curve: Curve; x: number; y: number; width: number; isExcluded: boolean }) {
+  const { option, curve, x, y, width } = props;
+  const basis = curve.basis;
+  const place = x > width / 2 ? { right: width - x + 16 } : { left: x + 16 };
+  const { meets, violations } = option.point;
+  return (
+    <div className={css.tip} style={{ ...place, top: y + 14 }} role="presentation">
+      <strong>
+        K={option.workers} B={option.batch}
+      </strong>{" "}
+      {option.source}
+      <br />
+      {formatTime(option.time, basis)} ({formatTime(option.timeLow, basis)}–{formatTime(option.timeHigh, basis)})
+      <br />
+      {formatCost(option.cost, basis)} ({formatCost(option.costLow, basis)}–{formatCost(option.costHigh, basis)})
+      {meets.max_cost !== null && <div>meets max_cost: {formatPercent(meets.max_cost)}</div>}
+      {meets.max_time !== null && <div>meets max_time: {formatPercent(meets.max_time)}</div>}
+      {props.isExcluded && violations.map((each) => <div key={each}>✕ {each}</div>)}
+      {option.point.dominated_by && <div>worse than {nameOf(option.point.dominated_by)}</div>}
+    </div>
+  );
+}
+
+export const nameOf = (id: string) => id.replace(/^k(\d+)-b(\d+)$/, "K=$1 B=$2");
+
+function tagsOf(option: Option, curve: Curve, pinned: string | null): string {
+  const tags = [
+    curve.knee_bends && configId(curve.knee) === option.id ? "knee" : "",
+    configId(curve.current) === option.id ? "running now" : "",
+    configId(curve.chosen) === option.id ? "chosen" : "",
+    pinned === option.id ? "pinned" : "",
+  ].filter(Boolean);
+  return tags.length ? `, ${tags.join(", ")}` : "";
+}
+
+function legendOf(
+  options: readonly Option[],
+  excluded: ReadonlySet<string>,
+  has: { hasKnee: boolean; hasRunning: boolean; hasPinned: boolean; hasFront: boolean },
+): Set<string> {
+  const shown = new Set<string>(options.filter((option) => !excluded.has(option.id)).map((option) => option.source));
+  if (excluded.size) shown.add("over a limit");
+  if (has.hasFront) shown.add("front, 80 % band");
+  if (has.hasKnee) shown.add("knee");
+  if (has.hasRunning) shown.add("running now");
+  if (has.hasPinned) shown.add("pinned");
+  return shown;
+}
+
+/** Draws the way from the running option to the chosen one, bent away from the marks between them. */
+function arcPath(x1: number, y1: number, x2: number, y2: number): string {
+  const [dx, dy] = [x2 - x1, y2 - y1];
+  return `M${x1},${y1}Q${x1 + dx / 2 + dy * 0.15},${y1 + dy / 2 - Math.abs(dx) * 0.15} ${x2},${y2}`;
+}

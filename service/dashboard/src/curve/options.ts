@@ -1,0 +1,61 @@
+import type { Config, Curve, Point } from "../api/types";
+import { toNumber } from "../parts/format";
+
+// The options of a curve as numbers, and what each of them is.
+
+export interface Option {
+  id: string;
+  workers: number;
+  batch: number;
+  time: number;
+  timeLow: number;
+  timeHigh: number;
+  cost: number;
+  costLow: number;
+  costHigh: number;
+  source: Point["source"];
+  point: Point;
+}
+
+export type Shape = "measured" | "predicted" | "extrapolated" | "infeasible";
+
+export interface Limits {
+  maxCost: number | null;
+  maxTime: number | null;
+}
+
+export const NO_LIMITS: Limits = { maxCost: null, maxTime: null };
+
+export function toOption(point: Point): Option {
+  return {
+    id: point.id,
+    workers: point.workers,
+    batch: point.global_batch,
+    time: point.time,
+    timeLow: point.time_low,
+    timeHigh: point.time_high,
+    cost: toNumber(point.cost) ?? Number.NaN,
+    costLow: toNumber(point.cost_low) ?? Number.NaN,
+    costHigh: toNumber(point.cost_high) ?? Number.NaN,
+    source: point.source,
+    point,
+  };
+}
+
+/** Returns the options with a finite time and cost: an option without them has no place. */
+export function optionsOf(curve: Curve): Option[] {
+  return curve.points.map(toOption).filter((option) => Number.isFinite(option.time) && Number.isFinite(option.cost));
+}
+
+export function limitsOf(curve: Curve): Limits {
+  if (curve.basis === "relative" || !curve.limits) return NO_LIMITS;
+  return { maxCost: toNumber(curve.limits.max_cost), maxTime: curve.limits.max_time };
+}
+
+export function configId(config: Config | null | undefined): string | null {
+  return config ? `k${config.workers}-b${config.global_batch}` : null;
+}
+
+export function shapeOf(option: Option, isExcluded: boolean): Shape {
+  return isExcluded ? "infeasible" : option.source;
+}

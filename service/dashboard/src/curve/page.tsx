@@ -1,0 +1,228 @@
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useDeferredValue, useEffect, useMemo, useState } from "react";
+import { explain } from "../api/client";
+import { useConnection } from "../api/live";
+import { changeJob, whatIf, type JobChange, type WhatIf } from "../api/orders";
+import { useApi, useCurve } from "../api/queries";
+import { useSession } from "../api/session";
+import type { Curve, Decision, Job } from "../api/types";
+import { Loaded, Notice, isFinal } from "../parts/basics";
+import { Confirm } from "../parts/confirm";
+import { CopyCommands, curl } from "../parts/commands";
+import { formatDollars, formatSeconds, toNumber } from "../parts/format";
+import parts from "../parts/parts.module.css";
+import { CurveChart } from "./chart";
+import { parseDuration, writeDollars, writeSeconds } from "./duration";
+import { findFront, pickByPrice } from "./front";
+import { History } from "./history";
+import { LimitFields } from "./limit-fields";
+import { excludedIds, type LimitName } from "./limits";
+import { configId, limitsOf, optionsOf, type Limits } from "./options";
+import css from "./page.module.css";
+import { PreferenceControl, SelectionPanel, orderRefusal } from "./panel";
+import { PriceWish } from "./price-wish";
+import { CurveStates, actualOf, isDegraded } from "./states";
+import { isKneeSure, summarize } from "./summary";
+import { OptionTable } from "./table";
+import { WhatIfForm } from "./what-if";
+import { Why } from "./why";
+
+const SETTLE_PAUSE = 350;
+
+/** The page this product exists for: what is on offer, what a move changes, and the move itself. */
+export default function CurvePage({ job, etag }: { job: Job; etag: string | null }) {
+  const [decision, setDecision] = useState<number | null>(null);
+  const query = useCurve(job.id, decision);
+  const decisions = useApi<{ decisions: Decision[] }>(`/v1/jobs/${job.id}/decisions?limit=200`);
+  return (
+    <>
+      <Loaded query={query}>{(curve) => <CurveBody job={job} etag={etag} curve={curve} isPast={decision !== null} />}</Loaded>
+      <History decisions={decisions.data?.data.decisions ?? []} shown={decision} show={setDecision} />
+    </>
+  );
+}
+
+function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: string | null; curve: Curve; isPast: boolean }) {
+  const { role } = useSession();
+  const connection = useConnection();
+  const [asked, setAsked] = useState<WhatIf | null>(null);
+  const [draft, setDraft] = useState<Limits | null>(null);
+  const settledDraft = useSettled(draft, SETTLE_PAUSE);
+  const asSent = (after: Limits) => limitsChange(limitsOf(answered), after, spentOf(job, answered));
+  const body = useMemo(() => {
+    if (asked === null && settledDraft === null) return null;
+    return { ...asked, ...(settledDraft ? { limits: asSent(settledDraft) ?? {} } : {}) };
+    // eslint-disable-next-line
+  }, [asked, settledDraft, answered]);
+  const imagined = useQuery({
+    queryKey: [`/v1/jobs/${job.id}/curve`, "whatif", body],
+    queryFn: () => whatIf(job.id, body ?? {}),
+    enabled: body !== null && !isPast,
+    placeholderData: keepPreviousData,
+    retry: false,
+  });
+  const isImagined = body !== null && imagined.data !== undefined && !isPast;
+  const curve = isImagined ? imagined.data : answered;
+  const [selected, setSelected] = useState<string | null>(null);
+  const [isWhole, setWhole] = useState(false);
+
+  const options = useMemo(() => optionsOf(curve), [curve]);
+  const limits = draft ?? limitsOf(curve);
+  // Marks follow the line at once; what is costly to draw anew may come a frame later.
+  const drawn = useDeferredValue(limits);
+  const excluded = useMemo(() => excludedIds(options, drawn), [options, drawn]);
+  const front = useMemo(() => findFront(options.filter((option) => !excluded.has(option.id))), [options, excluded]);
+  const byId = useMemo(() => new Map(options.map((option) => [option.id, option])), [options]);
+  const find = (id: string | null) => (id === null ? null : (byId.get(id) ?? null));
+  const current = find(configId(curve.current));
+  const refusal = connection.state === "gone" ? "The controller does not answer." : isPast ? "This is the curve of an earlier decision." : orderRefusal(job, role);
+  const canMoveLimits = curve.basis !== "relative" && !isPast && !isFinal(job.phase) && options.length > 0;
+  const changeLimit = (name: LimitName, value: number | null) => setDraft({ ...(draft ?? limitsOf(answered)), [name]: value });
+  const reset = () => {
+    setDraft(null);
+    setAsked(null);
+  };
+  return (
+    <>
+      <CurveStates job={job} curve={curve} options={options} excluded={excluded} limits={limits} front={front} relax={canMoveLimits ? setDraft : null} />
+      <div className={parts.row}>
+        <PreferenceControl job={job} etag={etag} curve={answered} refusal={refusal} current={current} find={(name) => find(configId(answered[name]))} />
+        <PriceWish curve={curve} front={front} pick={(price) => setSelected(pickByPrice(front, price)?.id ?? null)} picked={find(selected)} />
+        <label className={parts.row}>
+          <input type="checkbox" checked={isWhole} onChange={(event) => setWhole(event.target.checked)} /> show every option
+        </label>
+      </div>
+      {canMoveLimits && <LimitFields limits={limits} options={options} change={changeLimit} isDisabled={false} />}
+      {(draft !== null || asked !== null) && (
+        <Draft job={job} etag={etag} draft={draft} change={draft === null ? {} : (asSent(draft) ?? {})} asked={asked} answered={answered} reset={reset} refusal={refusal} why={isImagined ? imagined.data.why : ""} error={imagined.error} />
+      )}
+      <div className={css.layout}>
+        <div className={parts.stack}>
+          {options.length > 0 && (
+            <CurveChart
+              curve={curve}
+              options={options}
+              front={front}
+              excluded={excluded}
+              limits={limits}
+              selected={selected}
+              select={setSelected}
+              changeLimit={canMoveLimits ? changeLimit : null}
+              pinned={configId(job.pinned)}
+              actual={actualOf(job, curve)}
+              isWhole={isWhole}
+              isDegraded={isDegraded(curve)}
+              label={`Cost and time of ${job.name}`}
+            />
+          )}
+          <p data-summary>{summarize(curve, front, options)}</p>
+        </div>
+        <SelectionPanel
+          job={job}
+          etag={etag}
+          curve={curve}
+          picked={find(selected)}
+          current={current}
+          isExcluded={selected !== null && excluded.has(selected)}
+          refusal={isImagined && asked !== null ? "This curve answers a what-if: nothing can be ordered from it." : refusal}
+        />
+      </div>
+      <Why curve={curve} job={job} isKneeSure={isKneeSure(curve)} />
+      {options.length > 0 && <OptionTable curve={curve} options={options} excluded={excluded} selected={selected} select={setSelected} name={job.name} />}
+      {!isPast && <WhatIfForm asked={asked} ask={setAsked} job={job} />}
+    </>
+  );
+}
+
+/** Returns a value once it has rested, so that a drag asks the controller once. */
+function useSettled<T>(value: T, pause: number): T {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = window.setTimeout(() => setSettled(value), pause);
+    return () => clearTimeout(timer);
+  }, [value, pause]);
+  return value === null ? value : settled;
+}
+
+/** Returns what a job had spent when what was left of it was counted, by which its own limits are larger. */
+function spentOf(job: Job, curve: Curve): Limits {
+  const left = limitsOf(curve);
+  const whole = { maxCost: toNumber(job.cost.cap?.amount), maxTime: parseDuration(String(job.spec.limits?.max_time ?? "")) };
+  const difference = (all: number | null, rest: number | null) => (curve.basis === "remaining" && all !== null && rest !== null ? Math.max(all - rest, 0) : null);
+  return { maxCost: difference(whole.maxCost, left.maxCost), maxTime: difference(whole.maxTime, left.maxTime) };
+}
+
+/** Writes the limits that differ; one that is left out stays as it is. */
+function limitsChange(before: Limits, after: Limits, spent: Limits): JobChange["limits"] {
+  const cost = after.maxCost === null ? null : writeDollars(after.maxCost + (spent.maxCost ?? 0));
+  const time = after.maxTime === null ? null : writeSeconds(after.maxTime + (spent.maxTime ?? 0));
+  return {
+    ...(after.maxCost === before.maxCost ? {} : { max_cost: cost }),
+    ...(after.maxTime === before.maxTime ? {} : { max_time: time }),
+  };
+}
+
+function Draft(props: {
+  job: Job;
+  etag: string | null;
+  draft: Limits | null;
+  change: NonNullable<JobChange["limits"]>;
+  asked: WhatIf | null;
+  answered: Curve;
+  reset: () => void;
+  refusal: string | null;
+  why: string;
+  error: unknown;
+}) {
+  const { job, etag, draft, change, asked, answered, reset, refusal, why, error } = props;
+  const before = limitsOf(answered);
+  const changes = draft === null ? [] : describeChanges(before, draft);
+  return (
+    <Notice tone="warning">
+      <div className={parts.stack} style={{ gap: "0.4rem" }}>
+        <strong>What if: nothing is changed yet.</strong>
+        {changes.length > 0 && <span>{changes.join("; ")}.</span>}
+        {why && <span>{why}</span>}
+        {error != null && <span>{explain(error)}</span>}
+        <div className={parts.row}>
+          {draft !== null && asked === null && changes.length > 0 && (
+            <>
+              <Confirm
+                label="Apply these limits"
+                title="Change the limits of the job?"
+                action="Apply"
+                isPrimary
+                isDisabled={refusal !== null}
+                confirm={() => changeJob(job.id, { limits: change }, etag).then(reset)}
+              >
+                <p>
+                  {changes.join("; ")}. The job may spend {draft.maxCost === null ? "without a limit" : `at most ${formatDollars(draft.maxCost)}`} from now on, and may be resized.
+                </p>
+              </Confirm>
+              <CopyCommands
+                commands={{
+                  cli: ["scavenger limit", job.id, change.max_cost && `--max-cost "${change.max_cost}"`, change.max_time && `--max-time ${change.max_time}`].filter(Boolean).join(" "),
+                  api: curl("PATCH", `/v1/jobs/${job.id}`, { limits: change }),
+                }}
+              />
+            </>
+          )}
+          <button type="button" className={parts.button} onClick={reset}>
+            Back to what holds
+          </button>
+        </div>
+      </div>
+    </Notice>
+  );
+}
+
+function describeChanges(before: Limits, after: Limits): string[] {
+  const changes: string[] = [];
+  const say = (name: string, from: number | null, to: number | null, write: (value: number) => string) => {
+    if (from === to) return;
+    changes.push(`${name} ${from === null ? "none" : write(from)} → ${to === null ? "none" : write(to)}`);
+  };
+  say("max_cost", before.maxCost, after.maxCost, formatDollars);
+  say("max_time", before.maxTime, after.maxTime, formatSeconds);
+  return changes;
+}

@@ -1,0 +1,287 @@
+import { AlertDialog } from "@base-ui/react/alert-dialog";
+import { useState, type ReactNode } from "react";
+import { Problem, explain } from "../api/client";
+import { describeTarget, probe, resize, type Target } from "../api/orders";
+import { refreshJob } from "../api/queries";
+import type { Curve, Job } from "../api/types";
+import { Confirm } from "../parts/confirm";
+import { CopyCommands, curl } from "../parts/commands";
+import { Notice, isFinal } from "../parts/basics";
+import { formatConfig, formatCost, formatDollars, formatMoney, formatNumber, formatPercent, formatSeconds, formatTime } from "../parts/format";
+import { Term } from "../parts/glossary";
+import parts from "../parts/parts.module.css";
+import type { Option } from "./options";
+import css from "./panel.module.css";
+
+interface Props {
+  job: Job;
+  etag: string | null;
+  curve: Curve;
+  picked: Option | null;
+  current: Option | null;
+  isExcluded: boolean;
+  /** Why nothing can be ordered from here; null where it can. */
+  refusal: string | null;
+}
+
+/** The picked option beside the running one, and what can be done with it. */
+export function SelectionPanel({ job, etag, curve, picked, current, isExcluded, refusal }: Props) {
+  if (!picked) {
+    return (
+      <section className={parts.card} aria-label="Selection">
+        <h2>Selection</h2>
+        <p className={parts.muted}>Pick an option: click its mark, walk the front with the arrow keys and press Enter, or pick a row of the table.</p>
+      </section>
+    );
+  }
+  const config = { workers: picked.workers, global_batch: picked.batch };
+  const isRunning = current?.id === picked.id;
+  const reason = refusal ?? (isRunning ? "The job runs on this option." : null);
+  const difference = current && curve.basis !== "relative" ? costEffect(picked, current) : "";
+  return (
+    <section className={parts.card} aria-label="Selection" data-selected={picked.id}>
+      <h2>
+        K={picked.workers} B={picked.batch}
+      </h2>
+      <Difference picked={picked} current={isRunning ? null : current} curve={curve} />
+      {isExcluded && <Notice tone="warning">{picked.point.violations.join("; ") || "The limits exclude this option."}</Notice>}
+      {curve.switch && !isRunning && (
+        <p className={parts.small}>
+          Moving there takes about {formatSeconds(curve.switch.seconds)} and {formatDollars(curve.switch.cost)}; no iteration is lost.
+        </p>
+      )}
+      {reason && <p className={parts.muted}>{reason}</p>}
+      <div className={parts.row}>
+        <ApplyOrder job={job} etag={etag} to={config} label="Apply now" isDisabled={reason !== null} isPrimary>
+          <p>
+            {formatConfig(job.applied ?? job.target)} → {formatConfig(config)}. {difference} The job stays there until it is told to follow automatically again.
+          </p>
+        </ApplyOrder>
+        <Confirm
+          label="Probe this option"
+          title={`Probe ${formatConfig(config)}?`}
+          action="Probe"
+          isDisabled={reason !== null}
+          confirm={() => probe(job.id, config, etag)}
+        >
+          <p>
+            The job trains there for about 30 iterations, which count, and returns to where it was. {probeEffect(picked, curve)}
+          </p>
+        </Confirm>
+        <CopyCommands
+          commands={{
+            cli: `scavenger resize ${job.id} --to ${describeTarget(config)}`,
+            api: curl("POST", `/v1/jobs/${job.id}/actions/resize`, { to: config }),
+          }}
+        />
+      </div>
+    </section>
+  );
+}
+
+function Difference({ picked, current, curve }: { picked: Option; current: Option | null; curve: Curve }) {
+  const basis = curve.basis;
+  const row = (name: ReactNode, write: (option: Option) => ReactNode, value?: (option: Option) => number): [ReactNode, ReactNode, ReactNode, string] => [
+    name,
+    current ? write(current) : null,
+    write(picked),
+    value && current ? tone(value(picked), value(current)) : "",
+  ];
+  const range = (middle: string, low: string, high: string) => (
+    <>
+      {middle}
+      {low !== high && (
+        <span className={css.range}>
+          {low}–{high}
+        </span>
+      )}
+    </>
+  );
+  const rows = [
+    row(<Term word="K">workers (K)</Term>, (o) => o.workers),
+    row(<Term word="B">global batch (B)</Term>, (o) => o.batch),
+    row("batch of a worker", (o) => formatNumber(o.batch / o.workers)),
+    row("time to target", (o) => range(formatTime(o.time, basis), formatTime(o.timeLow, basis), formatTime(o.timeHigh, basis)), (o) => o.time),
+    row("cost to target", (o) => range(formatCost(o.cost, basis), formatCost(o.costLow, basis), formatCost(o.costHigh, basis)), (o) => o.cost),
+    row("meets max_cost", (o) => formatPercent(o.point.meets.max_cost)),
+    row("meets max_time", (o) => formatPercent(o.point.meets.max_time)),
+    row(<Term word="τ">iteration (τ)</Term>, (o) => formatSeconds(o.point.step_time)),
+    row("parallel efficiency", (o) => formatPercent(o.point.parallel_efficiency)),
+    row("statistical efficiency", (o) => formatPercent(o.point.statistical_efficiency)),
+    row("price of an hour saved", (o) => (o.point.marginal_price === null ? "–" : formatDollars(o.point.marginal_price))),
+    row("figures are", (o) => o.source),
+  ];
+  return (
+    <table className={css.diff}>
+      <caption className="hidden-text">The selected option beside the running one</caption>
+      <thead>
+        <tr>
+          <th scope="col"> </th>
+          {current && <th scope="col">running</th>}
+          <th scope="col">selected</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map(([name, before, after, change], index) => (
+          <tr key={index}>
+            <th scope="row">{name}</th>
+            {current && <td>{before}</td>}
+            <td className={css[change]}>{after}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function tone(after: number, before: number): string {
+  if (Math.abs(after - before) <= 0.005 * Math.abs(before)) return "";
+  return after < before ? "better" : "worse";
+}
+
+/** Says what a move does to cost and time, in words. */
+export function costEffect(picked: Option, current: Option): string {
+  const cost = picked.cost - current.cost;
+  const time = picked.time - current.time;
+  const money = Math.abs(cost) < 1e-12 ? "Costs the same" : `${cost < 0 ? "Saves" : "Costs"} about ${formatDollars(Math.abs(cost))}${cost < 0 ? "" : " more"}`;
+  const span = Math.abs(time) < 1 ? "takes as long" : `takes about ${formatSeconds(Math.abs(time))} ${time < 0 ? "less" : "more"}`;
+  return `${money}, ${span}.`;
+}
+
+function probeEffect(picked: Option, curve: Curve): string {
+  if (curve.basis === "relative" || picked.time <= 0) return "What it costs is not known yet.";
+  const seconds = 30 * picked.point.step_time + 2 * (curve.switch?.seconds ?? 0);
+  return `It takes about ${formatSeconds(seconds)} and ${formatDollars((picked.cost / picked.time) * seconds)}.`;
+}
+
+/** A button that orders a resize; when something was decided meanwhile, it shows that first. */
+export function ApplyOrder(props: {
+  job: Job;
+  etag: string | null;
+  to: Target;
+  label: ReactNode;
+  children: ReactNode;
+  isDisabled?: boolean;
+  isPrimary?: boolean;
+}) {
+  const { job, etag, to, label, children, isDisabled = false, isPrimary = false } = props;
+  const [isOpen, setOpen] = useState(false);
+  // The version that was on the screen when the dialog opened; undefined for the newest one.
+  const [version, setVersion] = useState<string | null | undefined>(undefined);
+  const [isBusy, setBusy] = useState(false);
+  const [refusal, setRefusal] = useState<unknown>(null);
+  const isStale = refusal instanceof Problem && refusal.body.status === 412;
+  const send = async () => {
+    setBusy(true);
+    try {
+      await resize(job.id, to, version === undefined ? etag : version);
+      setOpen(false);
+    } catch (error) {
+      setRefusal(error);
+    } finally {
+      setBusy(false);
+    }
+  };
+  const readNews = async () => {
+    await refreshJob(job.id);
+    setVersion(undefined);
+    setRefusal(null);
+  };
+  return (
+    <AlertDialog.Root
+      open={isOpen}
+      onOpenChange={(open) => {
+        setOpen(open);
+        if (open) {
+          setVersion(etag);
+          setRefusal(null);
+        }
+      }}
+    >
+      <AlertDialog.Trigger className={`${parts.button} ${isPrimary ? parts.primary : ""}`} disabled={isDisabled}>
+        {label}
+      </AlertDialog.Trigger>
+      <AlertDialog.Portal>
+        <AlertDialog.Backdrop className={parts.backdrop} />
+        <AlertDialog.Popup className={parts.dialog} data-dialog="apply">
+          <AlertDialog.Title>Resize {job.name}?</AlertDialog.Title>
+          <AlertDialog.Description render={<div />} className={parts.stack}>
+            {children}
+          </AlertDialog.Description>
+          {refusal !== null && !isStale && <Notice tone="bad">{explain(refusal)}</Notice>}
+          {isStale && <News problem={refusal} job={job} />}
+          <div className={parts.actions}>
+            <AlertDialog.Close className={parts.button}>Keep as it is</AlertDialog.Close>
+            {isStale ? (
+              <button type="button" className={`${parts.button} ${parts.primary}`} onClick={() => void readNews()}>
+                I have read it: ask again
+              </button>
+            ) : (
+              <button type="button" className={`${parts.button} ${parts.primary}`} disabled={isBusy} onClick={() => void send()}>
+                {isBusy ? "Asking…" : "Apply"}
+              </button>
+            )}
+          </div>
+        </AlertDialog.Popup>
+      </AlertDialog.Portal>
+    </AlertDialog.Root>
+  );
+}
+
+function News({ problem, job }: { problem: Problem; job: Job }) {
+  const current = problem.body.current;
+  return (
+    <Notice tone="warning">
+      <strong>Something was decided since this page was shown; nothing was changed.</strong>
+      <span>
+        The job now wants {formatConfig(current?.target ?? job.target)}; forecast {formatMoney(current?.forecast ?? job.cost.forecast)}.
+      </span>
+    </Notice>
+  );
+}
+
+export function PreferenceControl({ job, etag, curve, refusal, current, find }: {
+  job: Job;
+  etag: string | null;
+  curve: Curve;
+  refusal: string | null;
+  current: Option | null;
+  find: (name: "cheapest" | "knee" | "fastest") => Option | null;
+}) {
+  const held = job.preference ?? "auto";
+  const names = ["auto", "cheapest", "knee", "fastest"] as const;
+  return (
+    <div className={parts.toggles} role="group" aria-label="Preference" data-preference={held}>
+      {names.map((name) => {
+        const option = name === "auto" ? null : find(name);
+        const isHeld = held === name;
+        if (isHeld || refusal !== null) {
+          return (
+            <button key={name} type="button" className={parts.button} aria-pressed={isHeld} disabled={!isHeld} title={refusal ?? undefined}>
+              {name}
+            </button>
+          );
+        }
+        return (
+          <ApplyOrder key={name} job={job} etag={etag} to={name} label={name}>
+            <p>
+              {name === "auto"
+                ? `The job follows its objective again: ${curve.objective}.`
+                : `The job moves to the ${name} option within its limits, ${option ? formatConfig({ workers: option.workers, global_batch: option.batch }) : "which is not known yet"}, and stays with that preference.`}{" "}
+              {option && current && curve.basis !== "relative" ? costEffect(option, current) : ""}
+            </p>
+          </ApplyOrder>
+        );
+      })}
+      {held === "pinned" && <span className={parts.chip}>⚑ pinned {formatConfig(job.pinned)}</span>}
+    </div>
+  );
+}
+
+/** Says why a job takes no orders; null where it takes them. */
+export function orderRefusal(job: Job, role: string): string | null {
+  if (isFinal(job.phase)) return "The job has ended.";
+  if (role === "viewer") return "Your token may only look: a submitter's may change jobs.";
+  if (job.spec.level === "observe" || job.spec.level === "advise") return `The job's level is ${job.spec.level}: it is not resized. Submit it with level: control.`;
+  return null;
+}

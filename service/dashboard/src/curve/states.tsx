@@ -1,0 +1,145 @@
+import type { Curve, Job } from "../api/types";
+import { Chip, Moment, Notice } from "../parts/basics";
+import { useNow } from "../parts/clock";
+import { formatConfig, formatDollars, formatPercent, formatSeconds, pluralize } from "../parts/format";
+import parts from "../parts/parts.module.css";
+import type { Actual } from "./chart";
+import { LIMIT_WORDS } from "./limit";
+import { nearestRelaxations } from "./limits";
+import type { Limits, Option } from "./options";
+
+// Below this coverage an 80 % band says less than it promises, as the alert on it does.
+const DEGRADED_COVERAGE = 0.6;
+const FEW_FORECASTS = 5;
+const STALE_SECONDS = 3600;
+
+export function isDegraded(curve: Curve): boolean {
+  const calibration = curve.calibration;
+  return calibration != null && calibration.forecasts >= FEW_FORECASTS && calibration.coverage < DEGRADED_COVERAGE;
+}
+
+/** Returns what a finished job took, where the curve counts the whole job. */
+export function actualOf(job: Outcome, curve: Curve): Actual | null {
+  if (job.phase !== "succeeded" || curve.basis !== "total") return null;
+  return { seconds: job.elapsed, cost: Number(job.cost.accrued.amount) };
+}
+
+export type Outcome = Pick<Job, "phase" | "elapsed" | "cost" | "finished_at">;
+
+interface Props {
+  job: Outcome;
+  curve: Curve;
+  options: readonly Option[];
+  excluded: ReadonlySet<string>;
+  limits: Limits;
+  front: readonly Option[];
+  relax: ((limits: Limits) => void) | null;
+}
+
+/** What a reader must know about a curve before reading it. */
+export function CurveStates({ job, curve, options, excluded, limits, front, relax }: Props) {
+  const now = useNow();
+  const age = curve.as_of ? (now - new Date(curve.as_of).getTime()) / 1000 : 0;
+  const isFinished = curve.is_finished ?? job.finished_at !== null;
+  return (
+    <div className={parts.stack} style={{ gap: "0.5rem" }}>
+      <div className={parts.row}>
+        <Chip>{curve.basis === "total" ? "of the whole job" : curve.basis === "remaining" ? "of what is left of the job" : "relative to the start"}</Chip>
+        <Chip>{curve.source}</Chip>
+        {curve.as_of && (
+          <Chip tone={!isFinished && age > STALE_SECONDS ? "warning" : "plain"}>
+            as of <Moment at={curve.as_of} isAge={!isFinished} />
+          </Chip>
+        )}
+        {curve.calibration && curve.calibration.forecasts > 0 && (
+          <Chip tone={isDegraded(curve) ? "warning" : "plain"}>
+            {formatPercent(curve.calibration.coverage)} of {pluralize(curve.calibration.forecasts, "forecast")} inside the 80 % band
+          </Chip>
+        )}
+      </div>
+      <p data-why>
+        <strong>{curve.why}</strong>
+      </p>
+      {options.length === 0 && (
+        <Notice>
+          <span data-state="no-data">No curve yet: {curve.source || curve.why}. It needs the first measured iterations of a worker; this page shows them as they come.</span>
+        </Notice>
+      )}
+      {curve.basis === "relative" && options.length > 0 && (
+        <Notice>
+          <span data-state="relative">
+            Times and costs are multiples of the start configuration&apos;s: how many epochs the target needs is not known yet, so limits cannot be judged.
+          </span>
+        </Notice>
+      )}
+      {isDegraded(curve) && (
+        <Notice tone="warning">
+          <span data-state="degraded">
+            Earlier forecasts for this model missed their band too often ({formatPercent(curve.calibration?.coverage)} inside it, 80 % promised): read the front as a rough
+            guide.
+          </span>
+        </Notice>
+      )}
+      {options.length > 0 && excluded.size === options.length && <AllExcluded options={options} limits={limits} relax={relax} />}
+      {front.length === 1 && options.length > 1 && (
+        <Notice>
+          <span data-state="one-point">One option is both cheapest and fastest within the limits: there is nothing to choose between.</span>
+        </Notice>
+      )}
+      {isFinished && <Finished job={job} curve={curve} options={options} />}
+    </div>
+  );
+}
+
+function AllExcluded({ options, limits, relax }: { options: readonly Option[]; limits: Limits; relax: ((limits: Limits) => void) | null }) {
+  const relaxations = nearestRelaxations(options, limits);
+  return (
+    <Notice tone="warning">
+      <span data-state="all-infeasible">
+        No option is 90 % sure to meet the limits.
+        {relaxations.length === 0 && " Both limits would have to grow."}
+      </span>
+      {relaxations.map((each) => {
+        const value = each.limits[each.changed] ?? 0;
+        const text = each.changed === "maxCost" ? formatDollars(value * 1.005 + 0.005) : formatSeconds(value);
+        const words = `Raise ${LIMIT_WORDS[each.changed]} to ${text}: K=${each.option.workers} B=${each.option.batch}`;
+        return relax ? (
+          <button key={each.changed} type="button" className={parts.button} onClick={() => relax({ ...each.limits, [each.changed]: roundUp(value) })}>
+            {words}
+          </button>
+        ) : (
+          <span key={each.changed}>{words}.</span>
+        );
+      })}
+    </Notice>
+  );
+}
+
+/** Rounds up to three digits, so that what is offered is a number a person would write. */
+export function roundUp(value: number): number {
+  const step = 10 ** (Math.floor(Math.log10(value)) - 2);
+  return Number((Math.ceil(value / step - 1e-9) * step).toPrecision(12));
+}
+
+function Finished({ job, curve, options }: { job: Outcome; curve: Curve; options: readonly Option[] }) {
+  const chosen = options.find((option) => option.workers === curve.chosen?.workers && option.batch === curve.chosen?.global_batch);
+  const actual = actualOf(job, curve);
+  if (!actual || !chosen) {
+    return (
+      <Notice>
+        <span data-state="finished">
+          The job has ended: {job.phase} after {formatSeconds(job.elapsed)} and {formatDollars(job.cost.accrued.amount)}. This is the curve of its last choice.
+        </span>
+      </Notice>
+    );
+  }
+  const error = (is: number, was: number) => `${is >= was ? "+" : "−"}${formatPercent(Math.abs(is / was - 1))}`;
+  return (
+    <Notice>
+      <span data-state="finished">
+        Finished: {formatSeconds(actual.seconds)} and {formatDollars(actual.cost)}; predicted for {formatConfig(curve.chosen)} were {formatSeconds(chosen.time)} (
+        {error(actual.seconds, chosen.time)}) and {formatDollars(chosen.cost)} ({error(actual.cost, chosen.cost)}), the whole job there.
+      </span>
+    </Notice>
+  );
+}

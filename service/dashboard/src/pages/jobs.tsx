@@ -1,0 +1,248 @@
+import { useEffect, useState } from "react";
+import { Link, useLocation } from "wouter";
+import { explain } from "../api/client";
+import { usePages } from "../api/pages";
+import type { Job } from "../api/types";
+import { Bar, Moment, Money, Notice, PHASE_NAMES, PhaseChip, Title, isFinal } from "../parts/basics";
+import { useNow } from "../parts/clock";
+import { Command, CopyCommands, curl } from "../parts/commands";
+import { UNKNOWN, formatConfig, formatMoney, formatPercent, formatSeconds, toNumber } from "../parts/format";
+import { Term } from "../parts/glossary";
+import parts from "../parts/parts.module.css";
+import { useFilters } from "../parts/query";
+import { DataTable, type Column } from "../parts/table";
+import css from "./pages.module.css";
+
+interface JobPageOf {
+  jobs: Job[];
+  next_cursor: string | null;
+}
+
+const FILTERS = ["phase", "model", "project", "since", "q"] as const;
+// What a row shows, so that the controller sends no more.
+const FIELDS = "id,name,project,model_key,phase,reason,target,applied,workers_alive,progress,cost,eta,advice,created_at,finished_at,elapsed,is_paused,preference";
+
+/** All jobs, newest first; the address holds the filters. */
+export function JobsPage() {
+  const [filters, change] = useFilters();
+  const [, navigate] = useLocation();
+  const query = new URLSearchParams({ limit: "100" });
+  for (const name of FILTERS) {
+    const value = filters.get(name);
+    if (value) query.set(name, value);
+  }
+  query.set("fields", FIELDS);
+  const list = usePages<JobPageOf>("/v1/jobs", query);
+  const jobs = list.data?.pages.flatMap((page) => page.jobs) ?? [];
+  const isFiltered = FILTERS.some((name) => filters.get(name));
+  const compared = (filters.get("compare") ?? "").split(",").filter(Boolean);
+  const shown = new URLSearchParams(filters);
+  shown.delete("compare");
+  const options = [...shown].map(([name, value]) => (name === "q" ? value : `--${name} ${value}`)).join(" ");
+  return (
+    <>
+      <div className={css.head}>
+        <Title page="Jobs">Jobs</Title>
+        <div className={parts.row}>
+          {compared.length >= 2 && (
+            <Link href={`/compare?jobs=${compared.join(",")}`} className={parts.button ?? ""}>
+              Compare {compared.length} jobs
+            </Link>
+          )}
+          <CopyCommands commands={{ cli: `scavenger list ${options}`.trim(), api: curl("GET", `/v1/jobs${shown.size ? `?${shown}` : ""}`) }} />
+        </div>
+      </div>
+      <Filters filters={filters} change={change} />
+      {list.isError && <Notice tone="bad">{explain(list.error)}</Notice>}
+      {list.isPending && <div className={parts.skeleton} role="status" aria-label="loading" />}
+      {list.data && (
+        <DataTable
+          label="Jobs"
+          rows={jobs}
+          columns={columnsOf(compared, change)}
+          rowKey={(job) => job.id}
+          rowData={(job) => ({ "data-job": job.id, "data-phase": job.phase })}
+          csv="jobs.csv"
+          empty={isFiltered ? <NothingFound reset={() => navigate("/jobs")} /> : <QuickStart />}
+          more={
+            list.hasNextPage && (
+              <button type="button" className={parts.button} disabled={list.isFetchingNextPage} onClick={() => void list.fetchNextPage()}>
+                {list.isFetchingNextPage ? "Asking…" : "Older jobs"}
+              </button>
+            )
+          }
+        />
+      )}
+    </>
+  );
+}
+
+function columnsOf(compared: string[], change: (change: Record<string, string | null>) => void): Column<Job>[] {
+  const toggle = (job: string) => {
+    const next = compared.includes(job) ? compared.filter((each) => each !== job) : [...compared, job].slice(-6);
+    change({ compare: next.join(",") || null });
+  };
+  return [
+    {
+      name: "compare",
+      head: <span className="hidden-text">compare</span>,
+      cell: (job) => <input type="checkbox" aria-label={`Compare ${job.name}`} checked={compared.includes(job.id)} onChange={() => toggle(job.id)} />,
+    },
+    {
+      name: "name",
+      value: (job) => job.name,
+      cell: (job) => (
+        <>
+          <Link href={`/jobs/${job.id}`}>{job.name}</Link>
+          <div className={`${parts.muted} ${parts.small}`}>{job.model_key === job.name ? job.id.slice(-8) : job.model_key}</div>
+        </>
+      ),
+    },
+    { name: "phase", value: (job) => job.phase, cell: (job) => <PhaseChip phase={job.phase} isPaused={job.is_paused ?? false} /> },
+    { name: "progress", value: (job) => progressOf(job), cell: (job) => <Progress job={job} /> },
+    { name: "workers", head: <Term word="K">K</Term>, value: (job) => (job.applied ?? job.target)?.workers ?? null, cell: (job) => (job.applied ?? job.target)?.workers ?? UNKNOWN, isNumber: true },
+    { name: "batch", head: <Term word="B">B</Term>, value: (job) => (job.applied ?? job.target)?.global_batch ?? null, cell: (job) => (job.applied ?? job.target)?.global_batch ?? UNKNOWN, isNumber: true },
+    { name: "left", value: (job) => job.eta?.p50 ?? null, cell: (job) => <Eta job={job} />, isNumber: true },
+    { name: "cost", value: (job) => toNumber(job.cost.accrued.amount), cell: (job) => <CostCell job={job} />, isNumber: true },
+    { name: "advice", value: (job) => job.advice?.why ?? null, cell: (job) => (job.advice?.config ? <span title={job.advice.why}>→ {formatConfig(job.advice.config)}</span> : "") },
+    { name: "age", value: (job) => job.created_at, cell: (job) => <Moment at={job.created_at} isAge />, isNumber: true },
+    { name: "project", value: (job) => job.project ?? "", cell: (job) => job.project ?? "" },
+  ];
+}
+
+export function progressOf(job: Job): number | null {
+  const goal = job.progress.expected_epochs ?? job.progress.max_epochs;
+  if (job.phase === "succeeded") return 1;
+  return goal ? Math.min(job.progress.epochs / goal, 1) : null;
+}
+
+function Progress({ job }: { job: Job }) {
+  const share = progressOf(job);
+  if (share === null) return <>{UNKNOWN}</>;
+  const of = job.progress.expected_epochs === null ? "of the most epochs" : "of the predicted epochs";
+  const label = `${formatPercent(share)} ${of}`;
+  return (
+    <div title={label}>
+      <Bar share={share} label={label} />
+      <span className={`${parts.muted} ${parts.small}`}>{formatPercent(share)}</span>
+    </div>
+  );
+}
+
+export function Eta({ job }: { job: Job }) {
+  const now = useNow();
+  if (isFinal(job.phase)) return <span title="took">{formatSeconds(job.elapsed)}</span>;
+  if (!job.eta) return <>{UNKNOWN}</>;
+  const left = (moment: string) => formatSeconds(Math.max((new Date(moment).getTime() - now) / 1000, 0));
+  return (
+    <span title={`${left(job.eta.p10)} to ${left(job.eta.p90)} in eight of ten cases`}>
+      {left(job.eta.p50)}
+      <span className="hidden-text"> ({left(job.eta.p10)} to {left(job.eta.p90)})</span>
+    </span>
+  );
+}
+
+function CostCell({ job }: { job: Job }) {
+  const { accrued, cap } = job.cost;
+  const share = cap ? Number(accrued.amount) / Number(cap.amount) : null;
+  return (
+    <>
+      <Money value={accrued} />
+      {cap && <span className={parts.muted}> / {formatMoney(cap)}</span>}
+      {share !== null && <Bar share={share} tone={share > 0.95 ? "bad" : "plain"} label={`${formatPercent(share)} of the cap is spent`} />}
+    </>
+  );
+}
+
+function Filters({ filters, change }: { filters: URLSearchParams; change: (change: Record<string, string | null>) => void }) {
+  return (
+    <form className={css.filters} role="search" onSubmit={(event) => event.preventDefault()}>
+      <Filter name="q" label="Name or id" filters={filters} change={change} placeholder="the beginning of a name, or an id" />
+      <label className={parts.field}>
+        <span>Phase</span>
+        <select className={parts.input} value={filters.get("phase") ?? ""} onChange={(event) => change({ phase: event.target.value || null })}>
+          <option value="">all</option>
+          <option value="pending,starting,probing,training">not ended</option>
+          {PHASE_NAMES.map((phase) => (
+            <option key={phase} value={phase}>
+              {phase}
+            </option>
+          ))}
+        </select>
+      </label>
+      <Filter name="model" label="Model" filters={filters} change={change} placeholder="a model key" />
+      <Filter name="project" label="Project" filters={filters} change={change} placeholder="a project" />
+      <label className={parts.field}>
+        <span>Since</span>
+        <input
+          type="date"
+          className={parts.input}
+          value={filters.get("since")?.slice(0, 10) ?? ""}
+          onChange={(event) => change({ since: event.target.value ? `${event.target.value}T00:00:00Z` : null })}
+        />
+      </label>
+    </form>
+  );
+}
+
+const TYPING_PAUSE = 250;
+
+function Filter({ name, label, filters, change, placeholder }: {
+  name: string;
+  label: string;
+  filters: URLSearchParams;
+  change: (change: Record<string, string | null>) => void;
+  placeholder: string;
+}) {
+  const kept = filters.get(name) ?? "";
+  const [text, setText] = useState(kept);
+  useEffect(() => setText(kept), [kept]);
+  useEffect(() => {
+    if (text === kept) return undefined;
+    const timer = window.setTimeout(() => change({ [name]: text.trim() || null }), TYPING_PAUSE);
+    return () => clearTimeout(timer);
+    // eslint-disable-next-line
+  }, [text]);
+  return (
+    <label className={parts.field}>
+      <span>{label}</span>
+      <input className={parts.input} type="search" value={text} placeholder={placeholder} onChange={(event) => setText(event.target.value)} />
+    </label>
+  );
+}
+
+function NothingFound({ reset }: { reset: () => void }) {
+  return (
+    <Notice>
+      No job is like that.
+      <button type="button" className={parts.button} onClick={reset}>
+        Show all jobs
+      </button>
+    </Notice>
+  );
+}
+
+function QuickStart() {
+  return (
+    <section className={parts.card} aria-label="Quick start">
+      <h2>No job yet: three steps to the first one</h2>
+      <ol className={css.quick}>
+        <li>
+          Write a job document beside your training script.
+          <Command title="Command line" text="scavenger init" />
+        </li>
+        <li>
+          See what it would cost and take; nothing is spent. Or <Link href="/plan">paste the document here</Link>.
+          <Command title="Command line" text="scavenger plan scavenger.yaml" />
+        </li>
+        <li>
+          Submit it, and watch its curve on this page.
+          <Command title="Command line" text="scavenger submit scavenger.yaml" />
+        </li>
+      </ol>
+      <p className={parts.muted}>
+        Nothing at hand? <code>scavenger demo</code> trains a small job on this computer.
+      </p>
+    </section>
+  );
+}

@@ -1,0 +1,74 @@
+import { AxisBottom, AxisLeft } from "@visx/axis";
+import { scaleLinear } from "@visx/scale";
+import type { Curve, Job } from "../api/types";
+import { formatCostTick } from "../curve/chart";
+import css from "../curve/chart.module.css";
+import { findFront, stepPath } from "../curve/front";
+import { spreadLabels } from "../curve/labels";
+import { configId, optionsOf } from "../curve/options";
+import { circle, cross, diamond, square, star } from "../curve/shapes";
+import { formatTick, timeTicks, valueTicks } from "../curve/ticks";
+import parts from "../parts/parts.module.css";
+import { useSize } from "../parts/size";
+
+const HEIGHT = 380;
+const DASHES = ["", "8 4", "2 3", "10 3 2 3", "5 2", "1 4"];
+const SHAPES = [circle, diamond, square, star, cross, circle];
+
+/** The fronts of several jobs; each has a dash and a sign of its own. */
+export function FrontOverlay({ entries }: { entries: { job: Job; curve: Curve | null }[] }) {
+  const [frame, { width }] = useSize<HTMLDivElement>();
+  const lines = entries.flatMap(({ job, curve }) => {
+    if (!curve || curve.basis === "relative") return [];
+    const front = findFront(optionsOf(curve));
+    return front.length ? [{ job, front, chosen: configId(curve.chosen), basis: curve.basis }] : [];
+  });
+  if (lines.length === 0) return <div ref={frame} className={parts.muted}>None of these jobs has a curve in seconds and dollars yet.</div>;
+  const all = lines.flatMap((line) => line.front);
+  const domain = (values: number[]): [number, number] => [Math.min(...values) > 0.4 * Math.max(...values) ? Math.min(...values) * 0.9 : 0, Math.max(...values) * 1.08 || 1];
+  const [times, costs] = [domain(all.map((option) => option.time)), domain(all.map((option) => option.cost))];
+  const total = Math.max(width, 280);
+  const x = scaleLinear<number>({ domain: times, range: [66, total - 120] });
+  const y = scaleLinear<number>({ domain: costs, range: [HEIGHT - 46, 12] });
+  const costTicks = valueTicks(costs, 6);
+  const names = spreadLabels(
+    lines.map((line, index) => {
+      const end = line.front[line.front.length - 1];
+      return { index, name: line.job.name, y: end ? y(end.cost) : 0, x: end ? x(end.time) : 0 };
+    }),
+    18,
+    HEIGHT - 60,
+    15,
+  );
+  const label = { fontSize: 12, fill: "var(--muted)", textAnchor: "middle" } as const;
+  const tick = { fontSize: 12, fill: "var(--muted)" };
+  return (
+    <div ref={frame}>
+      <svg className={css.svg} width={total} height={HEIGHT} role="img" aria-label={`Fronts of ${lines.map((line) => line.job.name).join(", ")}`}>
+        <AxisBottom axisClassName={css.axis ?? ""} top={HEIGHT - 46} scale={x} tickValues={timeTicks(times, (total - 186) / 95)} tickFormat={(value) => formatTick(Number(value), times)} label="time to target" labelOffset={10} labelProps={label} tickLabelProps={tick} />
+        <AxisLeft axisClassName={css.axis ?? ""} left={66} scale={y} tickValues={costTicks} tickFormat={(value) => formatCostTick(Number(value), costTicks, false)} label="cost to target (USD)" labelOffset={46} labelProps={label} tickLabelProps={tick} />
+        {lines.map((line, index) => (
+          <g key={line.job.id} data-job={line.job.id}>
+            <path className={css.front} strokeDasharray={DASHES[index]} d={stepPath(line.front, x, y)} />
+            {line.front.map((option) => (
+              <path
+                key={option.id}
+                className={css.mark}
+                data-role={option.id === line.chosen ? "measured" : "predicted"}
+                data-config={option.id}
+                d={(SHAPES[index] ?? circle)(option.id === line.chosen ? 7 : 4)}
+                transform={`translate(${x(option.time)},${y(option.cost)})`}
+              />
+            ))}
+          </g>
+        ))}
+        {names.map((name) => (
+          <text key={name.index} className={css.batchLabel} x={Math.min(name.x + 12, total - 110)} y={name.y + 4}>
+            {name.name.length > 15 ? `${name.name.slice(0, 14)}…` : name.name}
+          </text>
+        ))}
+      </svg>
+      <p className={`${parts.muted} ${parts.small}`}>Large filled signs are the chosen options. {lines.some((line) => line.basis === "remaining") && "A curve of what was left of a job is shorter than one of a whole job."}</p>
+    </div>
+  );
+}

@@ -1,0 +1,58 @@
+import { Popover } from "@base-ui/react/popover";
+import { useRef, useState } from "react";
+import css from "./parts.module.css";
+
+export interface Commands {
+  cli: string;
+  api: string;
+}
+
+/** Writes a request for a shell; the token stays in the shell's environment. */
+export function curl(method: string, path: string, body?: unknown): string {
+  const sent = method === "GET" ? "" : ` -X ${method}`;
+  const data = body === undefined ? "" : ` --json '${JSON.stringify(body)}'`;
+  return `curl${sent} -H "Authorization: Bearer $SCAVENGER_TOKEN"${data} '${window.location.origin}${path}'`;
+}
+
+/** Offers what a page shows, or a button does, as a command and as a call of the API. */
+export function CopyCommands({ commands, label = "Copy as CLI / API" }: { commands: Commands; label?: string }) {
+  return (
+    <Popover.Root>
+      <Popover.Trigger className={`${css.button} ${css.quiet}`}>{label}</Popover.Trigger>
+      <Popover.Portal>
+        <Popover.Positioner sideOffset={6} align="end" collisionPadding={8}>
+          <Popover.Popup className={css.popup}>
+            <Popover.Title render={<h2 />}>The same in a shell</Popover.Title>
+            <Command title="Command line" text={commands.cli} />
+            <Command title="API" text={commands.api} />
+          </Popover.Popup>
+        </Popover.Positioner>
+      </Popover.Portal>
+    </Popover.Root>
+  );
+}
+
+export function Command({ title, text }: { title: string; text: string }) {
+  const code = useRef<HTMLPreElement>(null);
+  const [said, setSaid] = useState("Copy");
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setSaid("Copied");
+    } catch {
+      // No clipboard on plain http from another computer: select it, so that a key copies it.
+      if (code.current) window.getSelection()?.selectAllChildren(code.current);
+      setSaid("Selected: press Ctrl+C");
+    }
+  };
+  return (
+    <div className={css.command}>
+      <pre ref={code} tabIndex={0} aria-label={title}>
+        {text}
+      </pre>
+      <button type="button" className={css.button} aria-label={`Copy ${title}`} onClick={() => void copy()}>
+        <span aria-live="polite">{said}</span>
+      </button>
+    </div>
+  );
+}

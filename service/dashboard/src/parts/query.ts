@@ -1,0 +1,18 @@
+import { useLocation, useSearch } from "wouter";
+
+/** Returns the query of the page's address and a way to change it, so that a link holds the filters. */
+export function useFilters(): [URLSearchParams, (change: Record<string, string | null>) => void] {
+  const [location, navigate] = useLocation();
+  const search = useSearch();
+  const filters = new URLSearchParams(search);
+  const change = (changes: Record<string, string | null>) => {
+    const next = new URLSearchParams(search);
+    for (const [name, value] of Object.entries(changes)) {
+      if (value) next.set(name, value);
+      else next.delete(name);
+    }
+    const query = next.toString();
+    navigate(query ? `${location}?${query}` : location, { replace: true });
+  };
+  return [filters, change];
+}

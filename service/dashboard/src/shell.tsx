@@ -1,0 +1,116 @@
+import type { ReactNode } from "react";
+import { Link, useLocation } from "wouter";
+import { useConnection, type Connection } from "./api/live";
+import { signOut } from "./api/session";
+import type { Session } from "./api/types";
+import { Notice } from "./parts/basics";
+import { useNow } from "./parts/clock";
+import { formatAge, formatMoment } from "./parts/format";
+import { setPreferences, usePreferences, type Theme } from "./parts/preferences";
+import parts from "./parts/parts.module.css";
+import css from "./app.module.css";
+
+const PAGES = [
+  ["/jobs", "Jobs"],
+  ["/plan", "Plan"],
+  ["/compare", "Compare"],
+  ["/models", "Models"],
+  ["/cost", "Cost"],
+  ["/fleet", "Fleet"],
+  ["/events", "Events"],
+  ["/settings", "Settings"],
+] as const;
+
+/** What stands around every page: where to go, who is signed in, whether data is live. */
+export function Shell({ session, children }: { session: Session; children: ReactNode }) {
+  const [location] = useLocation();
+  const connection = useConnection();
+  const isGone = connection.state === "gone";
+  return (
+    <div className={css.shell}>
+      <a className={css.skip} href="#content">
+        Skip to the page
+      </a>
+      <header className={css.header}>
+        <Link href="/jobs" className={css.brand ?? ""}>
+          <svg width="18" height="18" viewBox="0 0 16 16" aria-hidden="true">
+            <path d="M2 2v8h4v3h8" />
+          </svg>
+          Scavenger
+        </Link>
+        <span className={parts.muted} title={`token ${session.token}`}>
+          {session.name} · {session.role}
+          {session.project === "*" ? "" : ` · ${session.project}`}
+        </span>
+        <span className={css.fill} />
+        <LiveState connection={connection} />
+        <Settings />
+        <button type="button" className={parts.button} onClick={() => void signOut()}>
+          Sign out
+        </button>
+      </header>
+      <nav className={css.nav} aria-label="Pages">
+        <ul>
+          {PAGES.map(([path, name]) => (
+            <li key={path}>
+              <Link href={path} aria-current={location === path || location.startsWith(`${path}/`) ? "page" : undefined}>
+                {name}
+              </Link>
+            </li>
+          ))}
+        </ul>
+      </nav>
+      <main className={css.main} id="content" tabIndex={-1} data-stale={isGone}>
+        {isGone && <Gone connection={connection} />}
+        <div className={css.content}>{children}</div>
+      </main>
+    </div>
+  );
+}
+
+function Gone({ connection }: { connection: Connection }) {
+  const now = useNow();
+  const { isUtc } = usePreferences();
+  return (
+    <div className={parts.stack} style={{ marginBottom: "1rem" }} data-banner="gone">
+      <Notice tone="bad">
+        The controller does not answer since {formatMoment(connection.since, isUtc, now)}. What you see is as it was {formatAge(connection.since, now)}; jobs train on
+        without it. This page asks again by itself.
+      </Notice>
+    </div>
+  );
+}
+
+const STATES: Record<Connection["state"], [sign: string, words: string]> = {
+  live: ["●", "live"],
+  connecting: ["◌", "connecting"],
+  polling: ["◍", "asks every 5 s"],
+  gone: ["✖", "controller gone"],
+};
+
+function LiveState({ connection }: { connection: Connection }) {
+  const [sign, words] = STATES[connection.state];
+  return (
+    <span className={css.live} role="status" data-live={connection.state}>
+      <span aria-hidden="true">{sign}</span>
+      {words}
+    </span>
+  );
+}
+
+function Settings() {
+  const { theme, isUtc } = usePreferences();
+  return (
+    <>
+      <select className={css.select} aria-label="Colours" value={theme} onChange={(event) => setPreferences({ theme: event.target.value as Theme })}>
+        <option value="system">system</option>
+        <option value="light">light</option>
+        <option value="dark">dark</option>
+      </select>
+      <select className={css.select} aria-label="Time zone" value={isUtc ? "utc" : "local"} onChange={(event) => setPreferences({ isUtc: event.target.value === "utc" })}>
+        <option value="local">local time</option>
+        <option value="utc">UTC</option>
+      </select>
+    </>
+  );
+}
