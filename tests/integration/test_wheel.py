@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,7 +50,8 @@ def tracked() -> Iterator[str]:
     listed = subprocess.run(
         ["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, check=True
     )
-    yield from listed.stdout.decode().splitlines()
+    files = listed.stdout.decode().splitlines()
+    yield from (file for file in files if not file.startswith("service/dashboard/"))
 
 
 ONLY = """
@@ -194,3 +197,36 @@ def test_the_pages_about_problems_are_in_the_wheel(site: Path) -> None:
     assert Path(found["at"]).is_relative_to(site)
     assert found["pages"] == len(PROBLEM_TYPES)
     assert (site / "scavenger/docs/problems.md").is_file()
+
+
+def test_the_wheel_holds_the_bundle_of_the_dashboard_and_none_of_its_sources(site: Path) -> None:
+    dashboard = site / "service" / "dashboard"
+    assert [file.name for file in dashboard.iterdir()] == ["static"]
+    page = (dashboard / "static" / "index.html").read_text()
+    named = re.findall(r'(?:src|href)="/(assets/[^"]+)"', page)
+    assert any(name.endswith(".js") for name in named)
+    assert [name for name in named if not (dashboard / "static" / name).is_file()] == []
+    # An inline script or style would be refused by the content policy of the page.
+    assert re.findall(r"<script(?![^>]*src=)|<style| style=", page) == []
+
+
+def test_the_bundle_is_small_and_its_page_loads_nothing_from_elsewhere(site: Path) -> None:
+    static = site / "service" / "dashboard" / "static"
+    page = (static / "index.html").read_text()
+    first = sum(packed(static / name) for name in re.findall(r'"/(assets/[^"]+)"', page))
+    everything = sum(packed(file) for file in (static / "assets").iterdir())
+    assert first <= 250 * 1024
+    assert everything <= 330 * 1024
+    assert re.findall(r'(?:src|href)="(?:https?:)?//', page) == []
+
+
+def packed(file: Path) -> int:
+    """Bytes of a file as it is sent."""
+    return len(gzip.compress(file.read_bytes()))
+
+
+def test_the_lock_of_the_dashboard_names_no_registry() -> None:
+    lock = json.loads((ROOT / "service/dashboard/package-lock.json").read_text())
+    packages = [package for name, package in lock["packages"].items() if name]
+    assert [package for package in packages if "resolved" in package] == []
+    assert all(package["integrity"].startswith("sha512-") for package in packages)

@@ -81,6 +81,17 @@ export function CurveChart(props: Props) {
   const isSure = isKneeSure(curve);
   const hasKnee = knee !== undefined && curve.knee_bends && !excluded.has(knee.id);
 
+  const ends = useMemo(() => {
+    const found = lines.flatMap((line, index) => {
+      const end = least(line.options.filter(isInside), (option) => -option.time);
+      if (!end) return [];
+      const labelX = Math.min(x(end.time) + 9, plot.left + plot.width + 4);
+      return [{ batch: line.batch, index, labelX, y: y(end.cost) }];
+    });
+    return spreadLabels(found, plot.top + 8, plot.top + plot.height - 6, 13);
+    // eslint-disable-next-line
+  }, [lines, x, y, plot]);
+
   const labels = useMemo(() => {
     const wanted: Wanted[] = [];
     const add = (option: Option | undefined, name: string) => {
@@ -100,19 +111,11 @@ export function CurveChart(props: Props) {
     add(front[0], "fastest");
     add(front[front.length - 1], "cheapest");
     if (isNarrow) for (const label of wanted) label.lines = [label.lines[0]?.replace("  K=", " K=") ?? ""];
-    const marks = front.map((option) => ({ x: x(option.time), y: y(option.cost) }));
-    return placeLabels(wanted, marks, plot);
+    const marks = options.filter(isInside).map((option) => ({ x: x(option.time), y: y(option.cost), weight: frontIds.has(option.id) ? 12 : 3 }));
+    const names = ends.map((end) => ({ left: end.labelX, top: end.y - 8, width: 7 * `B=${end.batch}`.length, height: 13 }));
+    return placeLabels(wanted, marks, names, plot);
     // eslint-disable-next-line
-  }, [x, y, front, curve, plot, excluded]);
-
-  const ends = useMemo(() => {
-    const found = lines.flatMap((line, index) => {
-      const end = least(line.options.filter(isInside), (option) => -option.time);
-      return end ? [{ batch: line.batch, index, x: x(end.time), y: y(end.cost), atY: y(end.cost) }] : [];
-    });
-    return spreadLabels(found, plot.top + 8, plot.top + plot.height - 6, 13);
-    // eslint-disable-next-line
-  }, [lines, x, y, plot]);
+  }, [x, y, front, curve, plot, excluded, ends]);
 
   const nearest = (event: { clientX: number; clientY: number }): Option | null => {
     const box = svg.current?.getBoundingClientRect();
@@ -182,7 +185,7 @@ export function CurveChart(props: Props) {
             <path className={css.front} d={stepPath(front, x, y)} data-role="front" />
           </g>
           {ends.map((end) => (
-            <text key={end.batch} className={css.batchLabel} x={Math.min(end.x + 9, plot.left + plot.width + 4)} y={end.y + 4} data-role="batch-label" data-batch={end.batch}>
+            <text key={end.batch} className={css.batchLabel} x={end.labelX} y={end.y + 4} data-role="batch-label" data-batch={end.batch}>
               B={end.batch}
             </text>
           ))}

@@ -39,7 +39,12 @@ export function boxSize(lines: readonly string[]): { width: number; height: numb
 }
 
 /** Places labels one after the other, each where it covers least; the first ones choose first. */
-export function placeLabels(wanted: readonly Wanted[], marks: readonly { x: number; y: number }[], area: Box): Placed[] {
+export function placeLabels(
+  wanted: readonly Wanted[],
+  marks: readonly { x: number; y: number; weight: number }[],
+  fixed: readonly Box[],
+  area: Box,
+): Placed[] {
   const placed: Placed[] = [];
   for (const label of wanted) {
     const { width, height } = boxSize(label.lines);
@@ -52,7 +57,7 @@ export function placeLabels(wanted: readonly Wanted[], marks: readonly { x: numb
           width,
           height,
         };
-        const price = ring * 2 + priceOf(box, label, placed, marks, area);
+        const price = ring * 2 + priceOf(box, label, [...fixed, ...placed.map((each) => each.box)], marks, area);
         if (best === null || price < best.price) best = { box, price };
       }
     }
@@ -61,12 +66,18 @@ export function placeLabels(wanted: readonly Wanted[], marks: readonly { x: numb
   return placed;
 }
 
-function priceOf(box: Box, own: Wanted, placed: readonly Placed[], marks: readonly { x: number; y: number }[], area: Box): number {
+function priceOf(
+  box: Box,
+  own: Wanted,
+  taken: readonly Box[],
+  marks: readonly { x: number; y: number; weight: number }[],
+  area: Box,
+): number {
   let price = 1000 * outside(box, area);
-  for (const other of placed) if (overlaps(box, other.box)) price += 500;
+  for (const other of taken) if (overlaps(box, other)) price += 500;
   for (const mark of marks) {
     if (mark.x === own.x && mark.y === own.y) continue;
-    if (contains(box, mark.x, mark.y, 8)) price += 12;
+    if (contains(box, mark.x, mark.y, 6)) price += mark.weight;
   }
   if (contains(box, own.x, own.y, 8)) price += 400;
   return price;

@@ -69,11 +69,12 @@ export function formatCost(dollars: number | string, basis: string): string {
 export function formatAge(moment: string | number | null | undefined, now: number): string {
   if (moment === null || moment === undefined) return UNKNOWN;
   const seconds = (now - new Date(moment).getTime()) / 1000;
+  // Clocks differ a little, and what was answered just now is of no later moment.
+  if (Math.abs(seconds) < 2) return "now";
   return seconds < 0 ? `in ${roughly(-seconds)}` : `${roughly(seconds)} ago`;
 }
 
 function roughly(seconds: number): string {
-  if (seconds < 1) return "1s";
   if (seconds < 60) return `${Math.round(seconds)}s`;
   if (seconds < 3600) return `${Math.round(seconds / 60)}m`;
   if (seconds < 86_400) return `${Math.round(seconds / 3600)}h`;
