@@ -406,9 +406,15 @@ class EnrolmentReply:
 
 @dataclass(frozen=True, slots=True)
 class VmLease:
-    """How long a VM may go on, in seconds from when the request was sent."""
+    """How long a VM may go on.
+
+    Attributes:
+        remaining: Seconds, from when the request was sent.
+        drain: Whether its worker is to save a checkpoint and leave now.
+    """
 
     remaining: float
+    drain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,12 @@ class JobView(View):
         checkpoints: Where the job's checkpoints are: a directory, as its machines see it, or a
             folder of a bucket; None where each machine keeps its own. Only the user deletes the
             newest.
-        spec: The JobSpec as stored.
+        preference: The objective that an order chooses by; ``auto`` while the job's own is planned
+            by, ``pinned`` where an order has named a configuration.
+        pinned: That configuration.
+        is_paused: Whether an order has paused it: no machine runs, or the last are ending.
+        open_orders: How many orders are still to be obeyed.
+        spec: The JobSpec as stored, with limits and objective as they were changed since.
     """
 
     id: str
@@ -194,6 +199,10 @@ class JobView(View):
     advice: AdviceView | None = None
     checkpoints: str | None = None
     diverged: bool = False
+    preference: Literal["auto", "knee", "cheapest", "fastest", "pinned"] = "auto"
+    pinned: ConfigView | None = None
+    is_paused: bool = False
+    open_orders: int = 0
     spec: dict[str, Any]
 
 
@@ -755,10 +764,30 @@ class ErrorDetail(View):
     column: int | None = None
 
 
+class JobVersionView(View):
+    """What is decided about a job by now, for a client that acted on an older answer.
+
+    Attributes:
+        etag: Its version; send it as If-Match to act on these figures.
+        target: Configuration wanted now.
+        applied: Configuration all workers confirmed.
+        forecast: Predicted cost of the whole job; None while unknown.
+    """
+
+    etag: str
+    phase: JobPhase
+    target: ConfigView | None
+    applied: ConfigView | None
+    forecast: MoneyView | None
+    preference: Literal["auto", "knee", "cheapest", "fastest", "pinned"]
+    is_paused: bool
+
+
 class ProblemView(View):
     """An error answer (RFC 9457, ``application/problem+json``).
 
     Attributes:
+        current: The job as it is now, where something was decided since the version in If-Match.
         code: Short name of the problem type, such as ``not_found``; docs/problems.md lists them.
     """
 
@@ -769,3 +798,4 @@ class ProblemView(View):
     code: str
     errors: list[ErrorDetail] = []
     request_id: str | None = None
+    current: JobVersionView | None = None

@@ -30,6 +30,7 @@ from service.api.routes import (
     jobs,
     models,
     offers,
+    orders,
     prices,
     reference,
     session,
@@ -43,7 +44,7 @@ from service.auth.tokens import ControllerKeys, TokenDigest
 from service.db.access import StoredToken, store_token
 
 ROUTE_MODULES = (
-    *(jobs, events, code, models, prices, offers, cost, sweeps),
+    *(jobs, orders, events, code, models, prices, offers, cost, sweeps),
     *(agent, checkpoints, access, session, health, reference, dashboard),
 )
 

@@ -16,6 +16,7 @@ from scavenger.job.validation import validate_job
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.measurement.steps import StepColumns
+from scavenger.order_schemas import WISHES, OrderKind
 from scavenger.protocol import Directive, Member, StopAtMetric
 from scavenger.schemas import JobPhase, OrphanView
 from service.clouds.clouds import Clouds
@@ -23,11 +24,13 @@ from service.clouds.local import LocalProvider
 from service.clouds.provider import Boot
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
+from service.db.orders import StoredOrder
 from service.db.vms import Vm
 from service.db.workers import WorkerRow
 from service.offers import BillingTerms, Offer
 from service.reconciler.fleet import ControllerContact
 from service.state.job_state import JobState
+from service.state.orders import fold_orders
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 STOP = StopAtMetric("accuracy", 0.97, "at_least", 60.0)
@@ -203,6 +206,22 @@ def snapshot(**changes: Any) -> JobState:
         own = tuple(p.observation for p in facts["probes"])
         facts["knowledge"] = planning_state(facts["job"].spec, own, None)
     return JobState(**facts)
+
+
+def order(number: int, kind: OrderKind, wish: dict[str, Any], **changes: Any) -> StoredOrder:
+    """An order of a minute ago, which is still to be obeyed."""
+    read = WISHES[kind].model_validate(wish)
+    asked = StoredOrder("job_1", number, kind, read, "", "token", NOW - timedelta(minutes=1))
+    return replace(asked, **changes)
+
+
+def ordered(state: JobState, *orders: StoredOrder) -> JobState:
+    """Return a state whose job has these orders, as the loader does."""
+    standing = fold_orders(orders)
+    changed = replace(state.job, spec=standing.apply_to(state.job.spec))
+    own = tuple(probe.observation for probe in state.probes)
+    known = planning_state(standing.prefer_in(changed.spec), own, None)
+    return replace(state, job=changed, knowledge=known, standing=standing)
 
 
 def steps(rows: int, noise_scale: float, config: ClusterConfig) -> StepColumns:

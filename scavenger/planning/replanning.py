@@ -110,17 +110,13 @@ def choose_again(
     state: PlanningState, chosen: ClusterConfig, rest: Remainder
 ) -> tuple[BetterConfig | None, str]:
     """Return the configuration that is worth a resize, None for none, and a sentence why."""
-    fitted = fit_model(state)
-    assert fitted is not None
-    model = replace(fitted.model, epochs_at_reference=rest.epochs)
-    curve = predict_curve(state.space, model, state.price, fitted.observations)
-    wanted = state.objective
-    base = wanted.objective if isinstance(wanted, ConstrainedObjective) else wanted
-    objective = ConstrainedObjective(base, max_cost=rest.money, max_time=rest.time)
+    preview = preview_rest(state, rest)
+    assert preview is not None
     try:
-        choice = objective.choose(curve)
+        better = choose_for_rest(state, rest, preview)
     except NothingFeasible as error:
         return None, f"{chosen} stays, since {error}"
+    curve, objective, choice = preview.curve, better.objective, better.choice
     best, now = choice.point, next((p for p in curve.points if p.config == chosen), None)
     if now is None:
         return None, f"{chosen} stays, of which the curve tells nothing"
@@ -130,17 +126,38 @@ def choose_again(
         log_weighted_product(point.time, point.cost, objective.time_weight) for point in (best, now)
     ]
     saving = 1 - math.exp(losses[0] - losses[1])
-    needed = least_saving(state, model, rest, now)
+    needed = least_saving(state, preview.fitted.model, rest, now)
     # A configuration that breaks the limits is left for any that keeps them, even at a loss.
     is_urgent = objective.violations(now, curve.basis) and not objective.violations(
         best, curve.basis
     )
     if saving >= needed or is_urgent:
-        preview = CurvePreview(curve, replace(fitted, model=model))
-        better = BetterConfig(best.config, preview, objective, choice)
         return better, f"{best.config} saves {saving:.0%} of the rest, {choice.why}"
     much = f"{max(saving, 0.0):.1%} of the rest, but a resize has to save {needed:.1%}"
     return None, f"{chosen} stays: {best.config} would save {much}"
+
+
+def preview_rest(state: PlanningState, rest: Remainder) -> CurvePreview | None:
+    """Predict the curve of what is left of a job; None while nothing tells."""
+    fitted = fit_model(state)
+    if fitted is None:
+        return None
+    model = replace(fitted.model, epochs_at_reference=rest.epochs)
+    curve = predict_curve(state.space, model, state.price, fitted.observations)
+    return CurvePreview(curve, replace(fitted, model=model))
+
+
+def choose_for_rest(state: PlanningState, rest: Remainder, preview: CurvePreview) -> BetterConfig:
+    """Choose from the curve of what is left, within the money and time that are left.
+
+    Raises:
+        NothingFeasible: No configuration meets what is left of the limits.
+    """
+    wanted = state.objective
+    base = wanted.objective if isinstance(wanted, ConstrainedObjective) else wanted
+    objective = ConstrainedObjective(base, max_cost=rest.money, max_time=rest.time)
+    choice = objective.choose(preview.curve)
+    return BetterConfig(choice.point.config, preview, objective, choice)
 
 
 def least_saving(

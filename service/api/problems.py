@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from scavenger.errors import DocumentProblem
-from scavenger.schemas import ErrorDetail, ProblemView
+from scavenger.schemas import ErrorDetail, JobVersionView, ProblemView
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class ApiProblem(Exception):
         detail: What happened this time, and the next step.
         errors: What is wrong, place by place.
         headers: Headers of this answer; they win over those of the type.
+        current: The job as it is now, where that is what is wrong.
     """
 
     def __init__(
@@ -97,9 +98,10 @@ class ApiProblem(Exception):
         errors: Sequence[DocumentProblem] = (),
         *,
         headers: Mapping[str, str] | None = None,
+        current: JobVersionView | None = None,
     ) -> None:
         self.code, self.detail, self.errors = code, detail, errors
-        self.headers = headers or {}
+        self.headers, self.current = headers or {}, current
         super().__init__(detail)
 
     def response(self) -> JSONResponse:
@@ -120,6 +122,7 @@ class ApiProblem(Exception):
                 )
                 for error in self.errors
             ],
+            current=self.current,
         )
         return JSONResponse(
             view.model_dump(mode="json"),
@@ -158,7 +161,7 @@ def install_problem_handlers(app: FastAPI) -> None:
                 errors.append(DocumentProblem("", f"not JSON: {found['ctx']['error']}"))
             else:
                 name = ".".join(str(part) for part in path)[:MAX_NAME_LENGTH]
-                errors.append(DocumentProblem(name, found["msg"]))
+                errors.append(DocumentProblem(name, found["msg"].removeprefix("Value error, ")))
         detail = "; ".join(str(each) for each in errors)
         return ApiProblem("validation", detail, errors).response()
 

@@ -398,6 +398,29 @@ readings = Table(
     finite_constraint("value"),
 )
 
+# What users ask of running jobs: written by the API. State, told and ended_at: by the reconciler;
+# an order that has ended never changes (a trigger).
+orders = Table(
+    "orders",
+    metadata,
+    job_column(primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("wish", JSONB, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("token", Text, nullable=False),
+    moment_column("at", nullable=False),
+    Column("state", Text, nullable=False),
+    Column("told", Text),
+    moment_column("ended_at"),
+    CheckConstraint("kind IN ('resize', 'probe', 'pause', 'resume', 'change')", name="kind_known"),
+    CheckConstraint("state IN ('open', 'done', 'refused', 'replaced')", name="state_known"),
+    CheckConstraint(
+        "(state = 'open') = (ended_at IS NULL) AND (state = 'open') = (told IS NULL)",
+        name="end_told",
+    ),
+)
+
 # Fitted models by project and signature: written by the reconciler.
 models = Table(
     "models",

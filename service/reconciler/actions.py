@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.profiling import ProbeComplete
+from scavenger.order_schemas import OrderState
 from scavenger.planning.search.strategy import TrainOn
 from scavenger.protocol import Directive
 from scavenger.report import CurveReport
@@ -47,10 +48,15 @@ class PublishDirective:
 
 @dataclass(frozen=True, slots=True)
 class StoreProbe:
-    """Store a settled probe."""
+    """Store a settled probe.
+
+    Attributes:
+        order: The order that asked for it; None for a probe of the search.
+    """
 
     settled: ProbeComplete
     why: str
+    order: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,30 @@ class Replan:
 
 
 @dataclass(frozen=True, slots=True)
+class ObeyOrder:
+    """Train on another configuration from now on, as an order asks; that ends the order.
+
+    Attributes:
+        order: Number of the order.
+        curve: The curve it was chosen from.
+    """
+
+    order: int
+    config: ClusterConfig
+    why: str
+    curve: CurveReport
+
+
+@dataclass(frozen=True, slots=True)
+class EndOrder:
+    """Write down what became of an order that changes nothing else."""
+
+    order: int
+    state: OrderState
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Write down how the job ended.
 
@@ -146,6 +176,8 @@ RecordedAction = (
     | KeepConfig
     | Advise
     | Replan
+    | ObeyOrder
+    | EndOrder
     | Finish
     | Blocked
     | Unblocked

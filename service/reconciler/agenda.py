@@ -33,11 +33,13 @@ from service.reconciler.timeouts import (
     LAUNCH_EVENT_DELAY,
     LAUNCH_FREEZE_TIMEOUT,
     LAUNCH_UNANSWERED_TIMEOUT,
+    ORDERED_PROBE_TIMEOUT,
     PROBE_TIMEOUT,
     RELEASE_TIMEOUT,
     STANDBY_TIMEOUT,
     WORKER_SILENT_TIMEOUT,
     directive_deliverable_since,
+    pause_deadline,
     regroup_delay,
 )
 from service.state.job_state import REVIEW_AGE, JobState
@@ -207,6 +209,7 @@ def deadlines(state: JobState) -> Iterator[datetime]:
             yield from machine_deadlines(state, vm)
     for shortage in state.shortages:
         yield shortage.until
+    yield from order_deadlines(state)
     yield from directive_deadlines(state)
     yield from limit_deadlines(state)
 
@@ -238,6 +241,14 @@ def directive_deadlines(state: JobState) -> Iterator[datetime]:
         yield state.drifted.at + REVIEW_AGE
     if state.published_without_iteration:
         yield state.published_without_iteration[0] + FRUITLESS_DIRECTIVES_TIMEOUT.limit
+
+
+def order_deadlines(state: JobState) -> Iterator[datetime]:
+    """Yield when the workers of a paused job should have left, and a probe have been measured."""
+    if state.standing.is_paused:
+        yield pause_deadline(state)
+    if state.standing.probe is not None:
+        yield state.standing.probe.at + ORDERED_PROBE_TIMEOUT.limit
 
 
 def limit_deadlines(state: JobState) -> Iterator[datetime]:

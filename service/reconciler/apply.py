@@ -6,6 +6,7 @@ how often that held.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -14,13 +15,14 @@ from sqlalchemy import Connection
 from scavenger.cluster import ClusterConfig
 from scavenger.job.planning import objective_within_limits
 from scavenger.measurement.profiling import Observation
+from scavenger.order_schemas import ChangeWish, OrderState
 from scavenger.planning.decision import CurvePreview, preview_curve
 from scavenger.planning.search.strategy import TrainOn
 from scavenger.protocol import Directive
 from scavenger.report import CurveReport
 from scavenger.schemas import JobPhase
 from service import ledger
-from service.db import directives, jobs, measurements
+from service.db import directives, jobs, measurements, orders
 from service.db.jobs import record_event
 from service.db.measurements import RecordedDrift, SettledProbe
 from service.observability import metrics
@@ -29,8 +31,10 @@ from service.reconciler.actions import (
     Advise,
     Blocked,
     ChooseConfig,
+    EndOrder,
     Finish,
     KeepConfig,
+    ObeyOrder,
     PublishDirective,
     RecordedAction,
     Replan,
@@ -38,6 +42,7 @@ from service.reconciler.actions import (
     Unblocked,
 )
 from service.reconciler.model_update import update_stored_model
+from service.reconciler.orders import draw_curve_of_rest
 from service.state.curves import curve_view
 from service.state.job_state import JobState
 
@@ -85,11 +90,10 @@ def record_action(
             directives.publish(connection, job, directive, now)
             metrics.RESIZE_EVENTS.labels("ordered").inc()
             if directive.purpose == "probe":
-                jobs.change_outcome(connection, job, phase=JobPhase.PROBING, reason=why, search=why)
+                record_search(connection, state, why)
             record_event(connection, job, now, "resize", why, event_data(action))
-        case StoreProbe(settled, why):
-            measurements.record_probe(connection, job, priced_probe(state, settled.observation))
-            record_event(connection, job, now, "probe", why, event_data(action))
+        case StoreProbe():
+            record_settled_probe(connection, state, action)
         case ChooseConfig():
             record_choice(connection, machine_type, state, action)
         case KeepConfig():
@@ -100,6 +104,12 @@ def record_action(
             record_event(connection, job, now, "advice", why, event_data(action))
         case Replan():
             record_replan(connection, state, action)
+        case ObeyOrder():
+            record_ordered_choice(connection, machine_type, state, action)
+        case EndOrder(number, ended, why):
+            orders.end_order(connection, job, number, ended, why, now)
+            said = f"order {number} {ended}: {why}"
+            record_event(connection, job, now, "order", said, event_data(action))
         case Blocked(why):
             jobs.change_outcome(connection, job, waiting=why)
             record_event(connection, job, now, "waiting", why)
@@ -123,6 +133,49 @@ def rescale_progress(connection: Connection, state: JobState, directive: Directi
         measurements.rescale_readings(connection, state.job.id, directive.correction)
 
 
+def record_search(connection: Connection, state: JobState, why: str) -> None:
+    """Write down that a job is searched; a probe that was ordered later changes no phase."""
+    if state.job.chosen is None:
+        jobs.change_outcome(
+            connection, state.job.id, phase=JobPhase.PROBING, reason=why, search=why
+        )
+
+
+def record_settled_probe(connection: Connection, state: JobState, action: StoreProbe) -> None:
+    """Store a settled probe; one that was ordered ends its order, and redraws a job's curve."""
+    job, now, why, observation = state.job, state.now, action.why, action.settled.observation
+    measurements.record_probe(connection, job.id, priced_probe(state, observation))
+    record_event(connection, job.id, now, "probe", why, event_data(action))
+    if action.order is None:
+        return
+    told = f"{observation.config} takes {observation.indicators.step_time:.4g} s an iteration"
+    orders.end_order(connection, job.id, action.order, "done", told, now)
+    if job.chosen is not None:
+        known = replace(state.knowledge, observations=(*state.knowledge.observations, observation))
+        seen = replace(state, knowledge=known)
+        why = f"{told}, as order {action.order} asked: {job.chosen} stays"
+        store_curve_report(connection, state, draw_curve_of_rest(seen), job.chosen, why)
+
+
+def record_ordered_choice(
+    connection: Connection, machine_type: str, state: JobState, action: ObeyOrder
+) -> None:
+    """Fix the configuration that an order asks for; that ends a search, and the order.
+
+    The interval in which the job should end was that of another configuration.
+    """
+    job, now, why, config = state.job, state.now, action.why, action.config
+    if job.chosen is None:
+        start_training(connection, state, config, why, action.curve, search=why)
+        update_stored_model(connection, machine_type, state)
+    else:
+        changed = {"reason": f"training on {config}", "chosen": config, "choice": why}
+        jobs.change_outcome(connection, job.id, **changed, due_from=None, due_until=None)
+        store_curve_report(connection, state, action.curve, config, why)
+    orders.end_order(connection, job.id, action.order, "done", why, now)
+    record_event(connection, job.id, now, "choice", why, event_data(action))
+
+
 def store_curve_report(
     connection: Connection,
     state: JobState,
@@ -132,7 +185,8 @@ def store_curve_report(
 ) -> None:
     """Keep the curve that something was chosen from."""
     job = state.job
-    jobs.store_curve(connection, job.id, curve_view(curve, job.spec, chosen, why), state.now)
+    view = curve_view(curve, state.planned_spec, chosen, why)
+    jobs.store_curve(connection, job.id, view, state.now)
 
 
 def record_replan(connection: Connection, state: JobState, action: Replan) -> None:
@@ -156,7 +210,7 @@ def record_choice(
     search = f"searched: {len(state.probes)} probes" if run.searched else why
     outcome = {"due_from": due_from, "due_until": due_until, "search": search}
     preview = CurvePreview(run.curve, run.fitted)
-    curve = CurveReport(preview, objective_within_limits(state.job.spec), run.choice)
+    curve = CurveReport(preview, objective_within_limits(state.planned_spec), run.choice)
     start_training(connection, state, run.config, why, curve, **outcome)
     if run.searched:
         update_stored_model(connection, machine_type, state)
@@ -168,7 +222,7 @@ def record_kept_config(
 ) -> None:
     """Fix a configuration that was not chosen; its measurements teach as any probe does."""
     job, why = state.job.id, action.why
-    objective = objective_within_limits(state.job.spec)
+    objective = objective_within_limits(state.planned_spec)
     curve = CurveReport.of(objective, preview_curve(state.knowledge))
     start_training(connection, state, action.config, why, curve, search=why)
     update_stored_model(connection, machine_type, state)
@@ -205,6 +259,11 @@ def record_finish(
         finished_at=now,
         waiting=None,
     )
+    for order in state.standing.open:
+        # What was changed has held since it was ordered; the rest came too late.
+        ended: OrderState = "done" if isinstance(order.wish, ChangeWish) else "refused"
+        told = f"the job ended first: {action.phase}"
+        orders.end_order(connection, job, order.number, ended, told, now)
     if action.phase is JobPhase.SUCCEEDED:
         update_stored_model(connection, machine_type, state, action.epochs)
     facts = {"exit_code": action.exit_code, "epochs": action.epochs}
@@ -240,10 +299,14 @@ def event_data(action: Action) -> dict[str, object]:
             return config_data(config)
         case Advise(config, _, _):
             return {} if config is None else config_data(config)
+        case ObeyOrder(order, config):
+            return {"order": order, **config_data(config)}
+        case EndOrder(order, ended):
+            return {"order": order, "state": ended}
         case Replan(config, noise_scale, _, _):
             moved = {} if config is None else config_data(config)
             return {"noise_scale": noise_scale, **moved}
-        case StoreProbe(settled, _):
+        case StoreProbe(settled):
             indicators = settled.observation.indicators
             return {
                 **config_data(settled.observation.config),

@@ -58,7 +58,8 @@ def end_at_limit(state: JobState) -> Action | None:
 def is_cap_spent(state: JobState, cap: Decimal) -> bool:
     """Whether the money left would not pay the machines until they could be stopped."""
     if not any(vm.price_per_hour for vm in state.vms if vm.is_alive):
-        return not state.can_afford(1, 0)
+        # A paused job spends nothing, and its user may raise the cap.
+        return not state.standing.is_paused and not state.can_afford(1, 0)
     return ledger.accrued(state.vms, state.now + ledger.POWER_OFF_GRACE) > cap
 
 
@@ -128,7 +129,13 @@ def end_on_failure(state: JobState) -> Action | None:
             f"the cloud refuses its machines: {hopeless[-1].refusal}; correct the job or the "
             "clouds file and submit again",
         )
-    counting = [vm for vm in state.vms if vm.refusal is None and not has_left_in_order(state, vm)]
+    counting = [
+        vm
+        for vm in state.vms
+        if vm.refusal is None
+        and not has_left_in_order(state, vm)
+        and not state.standing.was_paused_at(vm.ordered_at)
+    ]
     limit, launched = max_launches(state), len(counting)
     if launched > limit:
         return Finish(JobPhase.FAILED, f"{launched} machines {launches_reason(state, limit)}")
@@ -149,7 +156,8 @@ def max_launches(state: JobState) -> int:
     """Return how many machines a job may launch, without those that a cloud refused.
 
     Without a limit, machines which keep dying could cost without end. Machines whose clouds took
-    them back in order do not count: training has got further on each of them.
+    them back in order do not count: training has got further on each of them. Nor do those that a
+    pause has ended.
     """
     spec = state.job.spec
     return 4 * (spec.space.workers[-1] + spec.strategy.servers) + 8

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
 
 from sqlalchemy import Engine
@@ -44,6 +45,7 @@ from service.reconciler.launches import (
     store_refusal,
 )
 from service.state.job_state import JobState
+from service.state.loader import load_ordered_job
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +140,8 @@ class Fleet:
         clouds = {vm.cloud for vm in alive} | {offer.cloud for offer in state.places}
         listings = {cloud: inventories.listing(cloud, present()) for cloud in sorted(clouds)}
         pending: list[PendingChange] = []
-        is_news, is_job_over, covered = False, state.job.is_ended_or_ending, 0
+        is_news, covered = False, 0
+        is_job_over = state.job.is_ended_or_ending or state.standing.is_paused
         if None in listings.values():
             return None
         for vm in alive:
@@ -197,11 +200,14 @@ class Fleet:
         self, lease: JobLease, state: JobState, action: Launch, present: CurrentTime
     ) -> None:
         """Write the intents, reserve their money, and only then call the provider."""
-        spec, now = state.job.spec, state.now
+        now = state.now
         boot = timedelta(seconds=self.clouds[action.offer.cloud].traits.max_boot_seconds)
         with under_lease(self.engine, lease) as connection:
             vms.lock_job(connection, state.job.id)
-            machines = vms.of_job(connection, state.job.id)
+            current = load_ordered_job(connection, state.job.id)
+            if current is None or current.standing.is_paused:
+                return  # it was paused since the plan was made
+            spec, machines = current.job.spec, vms.of_job(connection, state.job.id)
             terms = action.offer.terms
             span = ledger.affordable_span(
                 machines, spec, terms, action.workers, action.servers, boot
@@ -243,15 +249,16 @@ class Fleet:
         self, lease: JobLease, job: StoredJob, vm: Vm, present: CurrentTime
     ) -> None:
         """Launch one intended machine; the key makes doing it twice harmless."""
-        now, provider, cap = present(), self.clouds[vm.cloud], job.spec.limits.max_cost
+        now, provider = present(), self.clouds[vm.cloud]
         boot = timedelta(seconds=provider.traits.max_boot_seconds)
         with under_lease(self.engine, lease) as connection:
-            current = jobs.find(connection, job.id)
-            if current is None or current.is_ended_or_ending:
+            current = load_ordered_job(connection, job.id)
+            if current is None or current.is_held:
                 return None  # this call may have waited for long
             if vm.attempted_at is None and (short := shortage_at(connection, vm, now)) is not None:
                 return vms.record_refusal(connection, vm.id, short.why, now, short.kind)
             stamp = self.launch_counter.count_launch(connection)
+            cap = current.job.spec.limits.max_cost
             if not ledger.reserve_attempt(connection, vm, cap, now, boot, stamp):
                 vms.record_end_order(connection, vm.id, now)
                 why = f"{vm.id}: max_cost does not pay for asking again"
@@ -260,8 +267,9 @@ class Fleet:
                 )
                 return None
             labels = self.resource_labels.labels(vm.launch_key, vm.stamp or stamp)
+            money = current.cap_at(vm.intended_at)
         try:
-            instance = provider.launch(self._launch_request(job, vm, labels))
+            instance = provider.launch(self._launch_request(vm, labels, money))
         except (OutOfCapacity, QuotaReached, CredentialsRefused, LaunchRefused) as error:
             with under_lease(self.engine, lease) as connection:
                 store_refusal(connection, job, vm, now, error)
@@ -279,13 +287,21 @@ class Fleet:
                 store_launch(connection, vm, instance, now)
         return None
 
-    def _launch_request(self, job: StoredJob, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
-        """Compose the launch of a machine; a repetition with the same key composes the same."""
+    def _launch_request(
+        self, vm: Vm, labels: Mapping[str, str], money: Decimal | None
+    ) -> LaunchRequest:
+        """Compose the launch of a machine; a repetition with the same key composes the same.
+
+        Args:
+            vm: The machine.
+            labels: What proves it ours.
+            money: The job's cap when the machine was intended; it may be another by now.
+        """
         return LaunchRequest(
             launch_key=vm.launch_key,
             offer=vm.offer,
             boot=self.contact.boot_of(vm),
-            max_run_seconds=ledger.max_run_seconds(vm.terms, job.spec.limits.max_cost),
+            max_run_seconds=ledger.max_run_seconds(vm.terms, money),
             labels=labels,
         )
 

@@ -30,10 +30,12 @@ from service.reconciler.actions import (
     Action,
     Blocked,
     ChooseConfig,
+    EndOrder,
     Finish,
     Idle,
     KeepConfig,
     Launch,
+    ObeyOrder,
     PublishDirective,
     StoreProbe,
     Terminate,
@@ -50,6 +52,12 @@ from service.reconciler.endings import (
     end_on_request,
     has_any_member_finished,
     has_leader_finished,
+)
+from service.reconciler.orders import (
+    end_needless_order,
+    hold_paused,
+    obey_change,
+    obey_resize,
 )
 from service.reconciler.places import is_shortage_reason, next_offer, shortage_reason
 from service.reconciler.repair import repair
@@ -95,6 +103,8 @@ def plan(state: JobState) -> Action:
             return action
         case Finish():
             return complete_reason(state, action)
+        case EndOrder() | ObeyOrder():
+            return action
         case _ if said is not None and not state.job.phase.is_final:
             return Unblocked(f"going on, after: {said}")
         case _:
@@ -113,7 +123,16 @@ def decide_action(state: JobState) -> Action:
     """Return what to do, regardless of what was reported before."""
     if state.job.phase.is_final:
         return clean_up(state)
-    for concern in (end_on_request, end_at_limit, end_by_itself, end_on_failure, repair):
+    for concern in (
+        end_on_request,
+        end_needless_order,
+        end_at_limit,
+        end_by_itself,
+        end_on_failure,
+        obey_change,
+        hold_paused,
+        repair,
+    ):
         action = concern(state)
         if action is not None:
             return action
@@ -127,6 +146,9 @@ def decide_action(state: JobState) -> Action:
 
 def advance(state: JobState) -> Action:
     """Move a healthy job towards the configuration it should be in."""
+    ordered = obey_resize(state)
+    if ordered is not None:
+        return ordered
     aged = replan(state)
     if aged is not None:
         return aged
@@ -160,8 +182,10 @@ def settle_running_probe(state: JobState, wanted: WantedConfig) -> Action | None
         return None
     settled = settle_probe(state, probe, MAX_NOISE_ROWS)
     if isinstance(settled, ProbeIncomplete):
-        return give_up_probe(state, probe, settled.why)
-    return StoreProbe(settled, f"probe {len(state.probes) + 1} settled: {settled.why}")
+        return give_up_probe(state, wanted, probe, settled.why)
+    return StoreProbe(
+        settled, f"probe {len(state.probes) + 1} settled: {settled.why}", wanted.order
+    )
 
 
 def settle_probe(
@@ -178,17 +202,18 @@ def settle_probe(
     )
 
 
-def give_up_probe(state: JobState, probe: Probe, why: str) -> Action | None:
+def give_up_probe(state: JobState, wanted: WantedConfig, probe: Probe, why: str) -> Action | None:
     """A probe that does not settle is settled with what there is, or ends the search."""
     config = probe.config
     if not PROBE_TIMEOUT.is_over(directive_deliverable_since(state), state.now):
         return None
     settled = settle_probe(state, probe, 0)
     if not isinstance(settled, ProbeIncomplete):
-        return StoreProbe(
-            settled, f"probe {len(state.probes) + 1} took {PROBE_TIMEOUT.limit_text}: {settled.why}"
-        )
+        took = f"probe {len(state.probes) + 1} took {PROBE_TIMEOUT.limit_text}"
+        return StoreProbe(settled, f"{took}: {settled.why}", wanted.order)
     said = f"no probe of {config} within {PROBE_TIMEOUT.limit_text}: {why}"
+    if wanted.order is not None:
+        return EndOrder(wanted.order, "refused", said)
     if not (state.probes and is_searched(state.job.spec)):
         return KeepConfig(config, f"{said}; training on it")
     run = choose_without_further_probes(state.knowledge)
@@ -287,7 +312,11 @@ def freeze_launches(state: JobState, missing: int) -> Action | None:
     most = 2 * (spec.space.workers[-1] + spec.strategy.servers) + 2
     freeze = LAUNCH_FREEZE_TIMEOUT.limit
     came = [vm for vm in state.vms if vm.refusal is None]
-    lately = [vm.intended_at for vm in came if state.now - vm.intended_at < freeze]
+    lately = [
+        vm.intended_at
+        for vm in came
+        if state.now - vm.intended_at < freeze and not state.standing.was_paused_at(vm.ordered_at)
+    ]
     if len(lately) + missing <= most:
         return None
     again_at = lately[min(len(lately) + missing - most, len(lately)) - 1] + freeze

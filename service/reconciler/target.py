@@ -14,9 +14,9 @@ from scavenger.errors import NothingFeasible
 from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.job.training import DownpourSpec
+from scavenger.order_schemas import ProbeWish
 from scavenger.planning import replanning
 from scavenger.planning.decision import decide, decide_with_worker_cap, preview_curve
-from scavenger.planning.replanning import Remainder
 from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport
@@ -97,7 +97,9 @@ def replan(state: JobState) -> Replan | None:
         return None
     if not state.is_review_due:
         return None
-    found = replanning.replan(state.knowledge, chosen, state.steps, what_is_left(state))
+    if not state.standing.is_automatic:
+        return None
+    found = replanning.replan(state.knowledge, chosen, state.steps, state.what_is_left)
     if found is None:
         return None
     if level != "control":
@@ -107,19 +109,6 @@ def replan(state: JobState) -> Replan | None:
     better = found.better
     curve = CurveReport(better.preview, better.objective, better.choice, "rest")
     return Replan(better.config, found.noise_scale, found.why, curve)
-
-
-def what_is_left(state: JobState) -> Remainder:
-    """Return what is left of the target, and of the limits."""
-    spec, expected = state.job.spec, state.knowledge.expected_epochs
-    done = state.epochs
-    cap, longest = spec.limits.max_cost, spec.limits.max_time
-    return Remainder(
-        epochs=None if expected is None else expected - done,
-        most_epochs=spec.stop_rule.max_progress - done,
-        money=None if cap is None else float(cap - state.accrued),
-        time=None if longest is None else longest - state.elapsed,
-    )
 
 
 # One worker splits one of so many iterations: noise is measured in those, time in the others.
@@ -134,12 +123,14 @@ class WantedConfig:
     Attributes:
         probe: What is to be measured there; None to train on it.
         shortfall_reason: Why it is smaller than what was chosen; None where it is not.
+        order: Number of the order that asks for the probe; None for one of the search.
     """
 
     config: ClusterConfig
     why: str
     probe: Probe | None = None
     shortfall_reason: str | None = None
+    order: int | None = None
 
     @property
     def is_time_probe(self) -> bool:
@@ -150,6 +141,9 @@ class WantedConfig:
 def choose_wanted_config(state: JobState) -> WantedConfig | ChooseConfig | KeepConfig:
     """Return the configuration the job should be in now."""
     job, only = state.job, start_config_decision(state)
+    ordered = ordered_probe(state)
+    if ordered is not None:
+        return ordered
     if job.chosen is not None:
         return target_of_choice(state, job.chosen)
     if isinstance(only, KeepConfig):
@@ -161,6 +155,18 @@ def choose_wanted_config(state: JobState) -> WantedConfig | ChooseConfig | KeepC
     if isinstance(decision, Probe) and is_short_of_machines(state, decision.config):
         return target_within_machines(state, decision.config, shortage_reason(state))
     return target_of_decision(decision)
+
+
+def ordered_probe(state: JobState) -> WantedConfig | None:
+    """Return the probe that a user has ordered, once there are machines for it."""
+    order = state.standing.probe
+    if order is None or not isinstance(order.wish, ProbeWish):
+        return None
+    config = order.wish.config
+    if is_short_of_machines(state, config):
+        return None
+    why = f"measuring {config}, as order {order.number} asks"
+    return WantedConfig(config, why, Probe(config, why, measures="time"), order=order.number)
 
 
 def running_noise_probe(state: JobState) -> Probe | None:
@@ -190,8 +196,10 @@ def target_of_decision(decision: Probe | TrainOn) -> WantedConfig | ChooseConfig
 
 def target_of_choice(state: JobState, chosen: ClusterConfig) -> WantedConfig:
     """Train on what was chosen, or on the machines there are where no more can be paid."""
-    spec = state.job.spec
+    spec = state.planned_spec
     objective = f", objective {spec.objective_text}" if is_searched(spec) else ""
+    if state.standing.pinned == chosen:
+        objective = ", pinned by an order"
     missing = unaffordable_machines(state, chosen)
     if missing:
         why = unaffordable_reason(missing)

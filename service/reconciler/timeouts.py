@@ -170,6 +170,20 @@ COMMAND_TIMEOUT = Timeout(
     "plan",
     "the job ends by what the leader said",
 )
+PAUSE_TIMEOUT = Timeout(
+    "a job is paused and a worker has not left",
+    timedelta(minutes=1),
+    "1 min, and run.drain",
+    "plan",
+    "its machine is ended; training goes on from the newest checkpoint",
+)
+ORDERED_PROBE_TIMEOUT = Timeout(
+    "a probe was ordered and is not measured",
+    timedelta(minutes=15),
+    "15 min",
+    "plan",
+    "the order is refused, and says so",
+)
 MACHINE_UNLISTED_TIMEOUT = Timeout(
     "lists do not show a machine",
     timedelta(0),
@@ -230,6 +244,12 @@ def directive_deliverable_since(state: JobState) -> datetime | None:
     """Return since when the newest Directive could be heard, and its workers."""
     published_at = state.published_at
     return None if published_at is None else state.not_before_start(published_at)
+
+
+def pause_deadline(state: JobState) -> datetime:
+    """Return when the last worker of a paused job has to have left."""
+    since = state.standing.pauses[-1].since
+    return since + timedelta(seconds=state.job.spec.run.drain) + PAUSE_TIMEOUT.limit
 
 
 def has_entry_timed_out(state: JobState) -> bool:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from scavenger.job.spec import JobSpec
 from scavenger.measurement.steps import StepColumns
+from scavenger.planning.replanning import Remainder
 from scavenger.planning.state import PlanningState
 from scavenger.protocol import Directive, Member, NotFinite, StopAtMetric, StopRule
 from service import ledger
@@ -23,6 +25,7 @@ from service.db.shortages import Shortage
 from service.db.vms import Vm
 from service.db.workers import WorkerRow
 from service.offers import BillingTerms, Offer
+from service.state.orders import NO_ORDERS, Standing
 
 SILENCE_LIMIT = timedelta(seconds=60)
 REVIEW_AGE = timedelta(minutes=5)
@@ -54,6 +57,8 @@ class JobState:
         hidden_reason: Why not, in the same words for as long as that lasts.
         places: Where its machines may be rented, in the order of the clouds file.
         shortages: Which of them give none for a while, or have just lost a machine.
+        standing: What stands by the orders of users; ``job.spec`` has the limits and the objective
+            as these have changed them.
     """
 
     now: datetime
@@ -74,6 +79,24 @@ class JobState:
     boot: timedelta = timedelta(0)
     places: tuple[Offer, ...] = ()
     shortages: tuple[Shortage, ...] = ()
+    standing: Standing = NO_ORDERS
+
+    @property
+    def planned_spec(self) -> JobSpec:
+        """The job with the objective to choose by, which an order may prefer to its own."""
+        return self.standing.prefer_in(self.job.spec)
+
+    @property
+    def what_is_left(self) -> Remainder:
+        """What is left of the target, and of the limits."""
+        spec, expected = self.job.spec, self.knowledge.expected_epochs
+        cap, longest = spec.limits.max_cost, spec.limits.max_time
+        return Remainder(
+            epochs=None if expected is None else expected - self.epochs,
+            most_epochs=spec.stop_rule.max_progress - self.epochs,
+            money=None if cap is None else float(cap - self.accrued),
+            time=None if longest is None else longest - self.elapsed,
+        )
 
     @property
     def live_worker_vms(self) -> tuple[Vm, ...]:

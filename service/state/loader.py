@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from statistics import median
 
 from sqlalchemy import Connection
@@ -16,10 +17,20 @@ from scavenger.measurement.stability import DRIFT_ROWS
 from scavenger.measurement.steps import StepColumns
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import StoredModel
-from service.db import directives, jobs, measurements, stored_models, telemetry, vms, workers
+from service.db import (
+    directives,
+    jobs,
+    measurements,
+    orders,
+    stored_models,
+    telemetry,
+    vms,
+    workers,
+)
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.state.job_state import JobState, running_machines
+from service.state.orders import Standing, fold_orders
 
 MAX_NOISE_REPORTS = 300
 MAX_MODELS = 200
@@ -47,15 +58,17 @@ def load_job_state(
         needs_fruitless: Whether it matters how many directives bore no iteration; reading that
             where it does not costs a query and changes nothing.
     """
-    job = jobs.find(connection, job_id)
-    assert job is not None
-    (state,) = load_job_states(connection, machine_type, [job], now)
+    stored = jobs.find(connection, job_id)
+    assert stored is not None
+    (state,) = load_job_states(connection, machine_type, [stored], now)
+    job = state.job
     state = replace(
         state,
         steps=steps_to_decide_by(connection, state, reviews=reviews),
         losses_before=losses_before_probe(connection, state),
     )
-    if job.chosen is None or len(state.steps):  # the job is searched, or may be planned anew
+    # The job is searched, or may be planned anew.
+    if job.chosen is None or len(state.steps) or state.standing.open:
         effort = probe_effort(connection, state, resize_seconds(job.spec))
         state = replace(state, knowledge=replace(state.knowledge, probe_overhead=effort))
     if job.phase.is_final or not needs_fruitless(state):
@@ -81,14 +94,18 @@ def load_job_states(
         now: The moment.
     """
     ids = [job.id for job in wanted]
+    given = orders.orders_of_jobs(connection, ids)
+    standing = {job: fold_orders(own) for job, own in given.items()}
+    ordered = [replace(job, spec=standing[job.id].apply_to(job.spec)) for job in wanted]
     published = directives.newest_of(connection, ids)
     probes = measurements.probes_of_jobs(connection, ids)
     drifted = measurements.newest_drifts(connection, ids)
     machines = vms.of_jobs(connection, ids)
     agents = workers.of_jobs(connection, ids)
-    known = load_knowledge(connection, machine_type, wanted, probes)
+    planned = [replace(job, spec=standing[job.id].prefer_in(job.spec)) for job in ordered]
+    known = load_knowledge(connection, machine_type, planned, probes)
     found = []
-    for job in wanted:
+    for job in ordered:
         directive, published_at = published.get(job.id, (None, None))
         drift = drifted.get(job.id)
         scale = None if drift is None else drift.noise_scale
@@ -103,6 +120,7 @@ def load_job_states(
             probes=probes[job.id],
             drifted=drift,
             steps=StepColumns(),
+            standing=standing[job.id],
             knowledge=replace(
                 known[job.id], running_machines=workers_alive, drifted_noise_scale=scale
             ),
@@ -111,12 +129,45 @@ def load_job_states(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class OrderedJob:
+    """A job with its limits and objective as orders have changed them, and what stands for it.
+
+    Attributes:
+        submitted: The job as it was submitted.
+    """
+
+    job: StoredJob
+    standing: Standing
+    submitted: JobSpec
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no machine is launched for it: it has ended, is to end, or is paused."""
+        return self.job.is_ended_or_ending or self.standing.is_paused
+
+    def cap_at(self, moment: datetime) -> Decimal | None:
+        """Return the most the job might spend as its orders were at a moment."""
+        return self.standing.apply_to(self.submitted, moment).limits.max_cost
+
+
+def load_ordered_job(connection: Connection, job_id: str) -> OrderedJob | None:
+    """Return a job as its orders have changed it; None if there is none of that id."""
+    found = jobs.find(connection, job_id)
+    if found is None:
+        return None
+    standing = fold_orders(orders.orders_of_jobs(connection, [job_id])[job_id])
+    changed = replace(found, spec=standing.apply_to(found.spec))
+    return OrderedJob(changed, standing, found.spec)
+
+
 def steps_to_decide_by(connection: Connection, state: JobState, *, reviews: bool) -> StepColumns:
     """Return the measured iterations that a tick may decide by."""
     job, directive = state.job, state.directive
     if directive is None:
         return StepColumns()
-    if directive.purpose == "probe" and job.chosen is None:
+    is_measured = job.chosen is None or state.standing.probe is not None
+    if directive.purpose == "probe" and is_measured:
         return telemetry.steps_of(connection, job.id, directive.generation)
     if not reviews or not state.is_review_due or job.phase.is_final:
         return StepColumns()

@@ -14,6 +14,7 @@ from scavenger.job.training import DownpourSpec
 from scavenger.measurement.noise import estimate_noise
 from scavenger.measurement.profiling import measure_time
 from scavenger.measurement.steps import StepColumns
+from scavenger.order_schemas import OrderView
 from scavenger.planning.curve import TradeoffPoint
 from scavenger.planning.decision import preview_curve
 from scavenger.planning.transfer import StoredModel
@@ -34,6 +35,7 @@ from service.db import telemetry
 from service.db.directives import PublishedDirective
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
+from service.db.orders import StoredOrder
 from service.state.curves import CurveKey, config_view, curve_key, laws_view, optional_config_view
 from service.state.job_state import JobState, current_divergence
 from service.state.loader import load_job_states
@@ -44,6 +46,7 @@ MONEY_RESOLUTION = Decimal("0.000001")
 def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -> JobView:
     """Show a job: where it stands, what it measures, what it costs."""
     job, directive = state.job, state.directive
+    standing = state.standing
     target = job.chosen or (directive.config if directive else None)
     applied = directive.config if directive is not None and state.is_applied else None
     expected = state.knowledge.expected_epochs
@@ -73,6 +76,10 @@ def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -
         elapsed=state.elapsed,
         created_at=job.created_at,
         finished_at=job.finished_at,
+        preference=standing.preference if standing.pinned is None else "pinned",
+        pinned=optional_config_view(standing.pinned),
+        is_paused=standing.is_paused and not job.phase.is_final,
+        open_orders=len(standing.open),
         spec=job.spec.document(),
     )
 
@@ -159,6 +166,22 @@ def curve_view_of_job(
         "resizes": resize_views(resizes),
     }
     return drawn.model_copy(update=shown)
+
+
+def order_view(order: StoredOrder) -> OrderView:
+    """Show an order."""
+    return OrderView(
+        number=order.number,
+        job=order.job,
+        kind=order.kind,
+        wish=order.document,
+        reason=order.reason,
+        by=order.by,
+        at=order.at,
+        state=order.state,
+        told=order.told or "",
+        ended_at=order.ended_at,
+    )
 
 
 def stored_model_view(model_key: str, stored: StoredModel, updated_at: datetime) -> StoredModelView:

@@ -28,6 +28,7 @@ class LeaseKeeper:
 
     Args:
         clock: A monotonic clock, so that a change of the system time moves no lease.
+        on_drain: Called each time the controller says that the worker is to leave.
     """
 
     def __init__(
@@ -35,11 +36,12 @@ class LeaseKeeper:
         controller: ControllerClient,
         settings: WorkerEnv,
         clock: Callable[[], float] = time.monotonic,
+        on_drain: Callable[[], None] = lambda: None,
     ) -> None:
         self._controller = controller
         self._worker = settings.worker
         self._period = min(LEASE_RENEWAL, settings.prepaid / 3)
-        self._clock = clock
+        self._clock, self._on_drain = clock, on_drain
         self._timer: PowerOffTimer | None = None
         span = settings.prepaid
         if settings.deadline_file is not None:
@@ -62,10 +64,13 @@ class LeaseKeeper:
         # Counted from before the request, so a slow network shortens the lease, never extends it.
         requested_at = self._clock()
         try:
-            self._end = requested_at + self._controller.lease(self._worker).remaining
+            lease = self._controller.lease(self._worker)
         except AgentError as error:
             log.warning("the lease was not renewed, %.0f s are left: %s", self.left(), error)
             return
+        self._end = requested_at + lease.remaining
+        if lease.drain:
+            self._on_drain()
         if self._timer is not None:
             try:
                 self._timer.write(self.left())
@@ -79,14 +84,15 @@ SIGNAL_POLL = 0.05
 class ShutdownSignal:
     """Whether the machine is to shut down; a second SIGTERM ends it at once.
 
-    A notice of its cloud is none: SIGTERM follows it by rule, when the computer shuts down.
+    A notice of its cloud is none, nor is the end of a job's lease: SIGTERM follows either by rule,
+    when the computer shuts down.
     """
 
     def __init__(self) -> None:
         self.is_received = self._has_had_sigterm = False
 
     def announce(self) -> None:
-        """Shut down, as the cloud has said that it takes the machine back."""
+        """Shut down, as the cloud takes the machine back, or the job is paused."""
         self.is_received = True
 
     def handle(self, number: int, frame: FrameType | None) -> None:

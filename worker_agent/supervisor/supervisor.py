@@ -111,7 +111,7 @@ class Supervisor:
     ) -> None:
         self._settings, self._shutdown_signal, self._restarts = settings, shutdown_signal, restarts
         self._controller = ControllerClient(settings)
-        self._lease = LeaseKeeper(self._controller, settings)
+        self._lease = LeaseKeeper(self._controller, settings, on_drain=shutdown_signal.announce)
 
     def supervise(self) -> None:
         """Boot, run the command, and report how it ended, unless the lease expires first."""

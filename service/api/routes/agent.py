@@ -45,6 +45,7 @@ from service.db.shortages import record_taken
 from service.observability import metrics
 from service.observability.redaction import Redactor
 from service.state.job_state import describe_divergence, watched_series
+from service.state.loader import load_ordered_job
 
 router = APIRouter(prefix="/v1", tags=["agent"], route_class=GuardedRoute)
 
@@ -151,15 +152,21 @@ def report(app_state: State, caller: CurrentWorker, report: ReportBody) -> Reply
 
 @router.post("/agent/lease")
 def lease(app_state: State, caller: CurrentWorker) -> VmLease:
-    """Reserve more time for a machine, as far as the job's cap allows."""
+    """Reserve more time for a machine, as far as the job's cap allows.
+
+    The worker of a paused job is told to leave. Parameter servers end after the workers.
+    """
     with app_state.engine.begin() as connection:
-        job = jobs.find(connection, job_of(connection, caller.worker))
-        assert job is not None
-        cap, now = job.spec.limits.max_cost, app_state.now()
+        name = job_of(connection, caller.worker)
+        vms.lock_job(connection, name)  # an order may be lowering the cap at this moment
+        found = load_ordered_job(connection, name)
+        assert found is not None
+        cap, now = found.job.spec.limits.max_cost, app_state.now()
         left = ledger.reserve_more_time(
-            connection, job.id, caller.worker, cap, now, is_over=job.is_ended_or_ending
+            connection, name, caller.worker, cap, now, is_over=found.is_held
         )
-    return VmLease(max(left.total_seconds(), 0.0))
+        drain = found.standing.is_paused and vms.role_of(connection, caller.worker) == "worker"
+    return VmLease(max(left.total_seconds(), 0.0), drain)
 
 
 @router.post("/agent/notice")

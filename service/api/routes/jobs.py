@@ -20,7 +20,7 @@ from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job
 from scavenger.planning.decision import preview_curve
 from scavenger.report import CurveReport
-from scavenger.schemas import CurveView, JobList, JobView
+from scavenger.schemas import CurveView, JobList, JobVersionView, JobView
 from service.api.dependencies import AppState, RequestBody, State
 from service.api.etag import IfMatch, IfNoneMatch, JobETag
 from service.api.idempotency import IdempotentRequestDep, to_response
@@ -234,10 +234,7 @@ def cancel_job(
     # The reconciler must not decide between the comparison of versions and the change.
     jobs.lock_for_change(connection, job)
     found = find_job(connection, job)
-    if seen is not None:
-        (view,) = job_views(app_state, connection, [found])
-        if not JobETag.of(view).satisfies_if_match(seen):
-            raise ApiProblem("precondition_failed", f"look again: GET /v1/jobs/{job}")
+    check_version(app_state, connection, found, seen)
     if found.phase.is_final:
         raise ApiProblem("conflict_state", f"{job} has ended already: {found.phase}")
     if found.cancel_requested_at is None:
@@ -246,6 +243,29 @@ def cancel_job(
         record_event(connection, job, now, "cancel", "cancellation was requested")
     (view,) = job_views(app_state, connection, [find_job(connection, job)])
     return job_answer(view, 202)
+
+
+def check_version(
+    app_state: AppState, connection: Connection, job: jobs.StoredJob, seen: str | None
+) -> None:
+    """Refuse a change of a job about which something was decided since it was seen."""
+    if seen is None:
+        return
+    (view,) = job_views(app_state, connection, [job])
+    tag = JobETag.of(view)
+    if tag.satisfies_if_match(seen):
+        return
+    current = JobVersionView(
+        etag=str(tag),
+        phase=view.phase,
+        target=view.target,
+        applied=view.applied,
+        forecast=view.cost.forecast,
+        preference=view.preference,
+        is_paused=view.is_paused,
+    )
+    why = f"something was decided since; act on what is current: GET /v1/jobs/{job}"
+    raise ApiProblem("precondition_failed", why, current=current)
 
 
 def find_job(connection: Connection, job: str) -> jobs.StoredJob:
@@ -277,8 +297,8 @@ def draw_curve(app_state: AppState, connection: Connection, job: jobs.StoredJob)
     not change it; one that chose before curves were stored, from all that is known.
     """
     (state,) = load_job_states(connection, app_state.machine_type, [job], app_state.now())
-    known, why = state.knowledge, job.choice or job.reason
+    job, known, why = state.job, state.knowledge, job.choice or job.reason
     if job.phase.is_final and job.chosen is None:
         known = replace(known, stored=None, other_models=())
-    curve = CurveReport.of(objective_within_limits(job.spec), preview_curve(known))
-    return curve_view(curve, job.spec, job.chosen, why)
+    curve = CurveReport.of(objective_within_limits(state.planned_spec), preview_curve(known))
+    return curve_view(curve, state.planned_spec, job.chosen, why)

@@ -1,0 +1,125 @@
+"""What stands for a job follows from its orders alone, however far the controller has got."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scavenger.order_schemas import WISHES as WISH_TYPES
+from scavenger.order_schemas import (
+    ChangeWish,
+    PauseWish,
+    ProbeWish,
+    ResizeWish,
+    ResumeWish,
+    Wish,
+)
+from service.db.orders import StoredOrder, wish_document
+from service.state.orders import Standing, fold_orders, subjects_of
+from tests.builders import NOW, spec
+
+POINTS = st.builds(
+    lambda workers, batch: {"workers": workers, "global_batch": batch},
+    st.sampled_from([1, 2]),
+    st.sampled_from([32, 128]),
+)
+CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "limits": st.fixed_dictionaries(
+            {},
+            optional={
+                "max_cost": st.sampled_from(["2 USD", "3 USD", None]),
+                "max_time": st.sampled_from(["1h", "2h", None]),
+            },
+        ),
+        "objective": st.sampled_from(["knee", "cheapest", {"time_weight": 0.5}]),
+    },
+).filter(lambda wish: bool(wish.get("limits") or "objective" in wish))
+WISHES: st.SearchStrategy[Wish] = st.one_of(
+    st.one_of(st.sampled_from(["auto", "knee", "cheapest", "fastest"]), POINTS).map(
+        lambda to: ResizeWish.model_validate({"to": to})
+    ),
+    POINTS.map(ProbeWish.model_validate),
+    st.just(PauseWish()),
+    st.just(ResumeWish()),
+    CHANGES.map(ChangeWish.model_validate),
+)
+
+
+def given_in_turn(wishes: list[Wish]) -> tuple[StoredOrder, ...]:
+    kinds = {wish: kind for kind, wish in WISH_TYPES.items()}
+    return tuple(
+        StoredOrder(
+            "job_1", number, kinds[type(wish)], wish, "", "token", NOW + timedelta(minutes=number)
+        )
+        for number, wish in enumerate(wishes, 1)
+    )
+
+
+def shown(standing: Standing) -> object:
+    """What a job does by its orders, whichever of them were obeyed already."""
+    return (
+        *(standing.preference, standing.pinned, standing.is_paused),
+        standing.apply_to(spec()),
+        standing.prefer_in(spec()),
+    )
+
+
+def ended(order: StoredOrder, state: str) -> StoredOrder:
+    return replace(order, state=state, told="so", ended_at=NOW)
+
+
+@given(wishes=st.lists(WISHES, max_size=8), obeyed=st.lists(st.booleans(), min_size=8))
+def test_what_stands_does_not_depend_on_how_many_orders_were_obeyed(
+    wishes: list[Wish], obeyed: list[bool]
+) -> None:
+    orders = given_in_turn(wishes)
+    later = tuple(
+        ended(order, "done") if is_done else order
+        for order, is_done in zip(orders, obeyed, strict=False)
+    )
+    assert shown(fold_orders(later)) == shown(fold_orders(orders))
+
+
+@given(wishes=st.lists(WISHES, max_size=8))
+def test_an_order_that_is_replaced_is_missed_by_none(wishes: list[Wish]) -> None:
+    orders = given_in_turn(wishes)
+    before = fold_orders(orders)
+    replaced = dict(before.replaced_by)
+    after = fold_orders(
+        ended(order, "replaced") if order.number in replaced else order for order in orders
+    )
+    assert shown(after) == shown(before)
+    assert not after.replaced_by
+    by_number = {order.number: order for order in orders}
+    for number, later in replaced.items():
+        assert later > number
+        assert subjects_of(by_number[number].wish) & subjects_of(by_number[later].wish)
+    kept = [order.wish for order in after.open]
+    assert len([wish for wish in kept if isinstance(wish, ResizeWish)]) <= 1
+    assert len([wish for wish in kept if isinstance(wish, PauseWish | ResumeWish)]) <= 1
+
+
+@given(wishes=st.lists(WISHES, min_size=1, max_size=8))
+def test_an_order_that_is_refused_leaves_what_stood_before(wishes: list[Wish]) -> None:
+    *before, last = given_in_turn(wishes)
+    assert shown(fold_orders([*before, ended(last, "refused")])) == shown(fold_orders(before))
+
+
+@given(wishes=st.lists(WISHES, max_size=8))
+def test_a_pause_ends_when_the_next_order_resumes(wishes: list[Wish]) -> None:
+    standing = fold_orders(given_in_turn(wishes))
+    for pause, following in zip(standing.pauses, standing.pauses[1:], strict=False):
+        assert pause.until is not None
+        assert pause.since < pause.until <= following.since
+        assert standing.was_paused_at(pause.since)
+        assert not standing.was_paused_at(pause.until)
+
+
+@given(wish=WISHES)
+def test_a_wish_is_read_back_as_it_was_stored(wish: Wish) -> None:
+    assert type(wish).model_validate(wish_document(wish)) == wish
