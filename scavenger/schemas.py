@@ -402,10 +402,11 @@ class EventView(View):
 
     Attributes:
         sequence: Its number among the events of all jobs, which grows, with gaps.
+        job: Its job; empty in an answer of a controller of before.
     """
 
     sequence: int
-    job: str
+    job: str = ""
     at: datetime
     kind: str
     message: str

@@ -40,4 +40,6 @@ def test_the_page_about_the_api_runs_as_written(engine: Engine, tmp_path: Path) 
     assert '"code":"precondition_failed"' in said[3]
     assert said[3].count('"phase":"pending"') == 2  # as it is now, and once it is cancelled
     assert said[4].count('"jobs":[') == 1
-    assert '"kind":"cancel"' in said[4]
+    assert '"kind":"cancel"' in said[5]
+    assert said[6].splitlines()[1] == "retry: 2000"
+    assert "event: event" in said[6]
