@@ -9,6 +9,11 @@ because a training container imports the wire types and nothing else::
 
     spec = parse_job(text, "yaml")
     decision = decide(planning_state(spec, observations=(), stored=None))
+
+A program that talks to a controller needs the client only::
+
+    with scavenger.Client() as client:
+        job = client.wait(client.submit(text).id)
 """
 
 from __future__ import annotations
@@ -17,6 +22,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from scavenger.client.client import AsyncClient as AsyncClient
+    from scavenger.client.client import Client as Client
+    from scavenger.client.errors import ClientError as ClientError
+    from scavenger.client.errors import ErrorResponse as ErrorResponse
+    from scavenger.client.errors import JobEnded as JobEnded
+    from scavenger.client.errors import StillRunning as StillRunning
+    from scavenger.client.errors import Unreachable as Unreachable
     from scavenger.cluster import ClusterConfig as ClusterConfig
     from scavenger.cluster import ConfigSpace as ConfigSpace
     from scavenger.cluster import MachineType as MachineType
@@ -58,6 +70,14 @@ if TYPE_CHECKING:
     from scavenger.pricing import on_demand_price_model as on_demand_price_model
 
 _PUBLIC = {
+    "scavenger.client.client": ("AsyncClient", "Client"),
+    "scavenger.client.errors": (
+        "ClientError",
+        "ErrorResponse",
+        "JobEnded",
+        "StillRunning",
+        "Unreachable",
+    ),
     "scavenger.cluster": ("ClusterConfig", "ConfigSpace", "MachineType", "MemoryModel"),
     "scavenger.errors": ("InvalidDocument", "NotEnoughData", "NothingFeasible", "ScavengerError"),
     "scavenger.job.planning": ("planning_state",),

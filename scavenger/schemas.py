@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from scavenger.money import format_dollars
+
 
 class View(BaseModel):
     """Base of every answer: frozen. Old clients ignore fields that newer controllers add.
@@ -73,12 +75,19 @@ class MoneyView(View):
     amount: Decimal
     currency: str = "USD"
 
+    def __str__(self) -> str:
+        amount = format_dollars(float(self.amount))
+        return amount if self.currency == "USD" else f"{amount.replace('$', '')} {self.currency}"
+
 
 class ConfigView(View):
     """A configuration: workers (K) and global batch (B, samples)."""
 
     workers: int
     global_batch: int
+
+    def __str__(self) -> str:
+        return f"K={self.workers} B={self.global_batch}"
 
 
 class CostView(View):

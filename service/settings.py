@@ -8,8 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, AliasChoices, Field, model_validator
 from pydantic_settings import BaseSettings, CliSuppress, SettingsConfigDict
 
-from scavenger.client.client import is_loopback
-from scavenger.client.profile import data_directory
+from scavenger.client.profile import data_directory, is_loopback
 from scavenger.worker_env import check_controller_url
 from service.observability.logs import LogStyle
 

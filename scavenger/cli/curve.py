@@ -48,7 +48,7 @@ def curve(
     terminal = get_terminal(context)
     with terminal.connect() as client:
         shown = find_job(client, job)
-        found = client.get_curve(shown.id)
+        found = client.curve(shown.id)
     if found.points:
         table = render_curve(found, width=terminal.stdout.width, show_all=every)
         terminal.print_result(found, output, table)

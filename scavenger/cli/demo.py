@@ -17,13 +17,13 @@ import typer
 from rich.text import Text
 
 from scavenger.cli.demo_report import render_first_job, render_second_job
-from scavenger.cli.errors import ControllerStartFailed, render_report
-from scavenger.cli.jobs import exit_code_of_job, report_outcome
+from scavenger.cli.errors import ControllerStartFailed
+from scavenger.cli.jobs import exit_code_of_job
 from scavenger.cli.options import HomeOption
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal
 from scavenger.cli.programs import module_command, require_extra
 from scavenger.cli.submit import read_job_file
-from scavenger.cli.watch import poll_job, show_updates
+from scavenger.cli.watch import poll_job, report_end, show_updates
 from scavenger.client.client import Client
 from scavenger.client.errors import ClientError
 from scavenger.client.profile import CONNECTION_FILE, ConnectionProfile, read_connection
@@ -118,13 +118,12 @@ def run_job(
     title = f"{which}, {job.name}, to {spec.target_text}"
     terminal.stdout.print(Text(f"\n{title}", "bold"))
     ended = show_updates(terminal, poll_job(client, job.id, terminal.pause), OutputFormat.TABLE)
-    return ended, client.get_curve(job.id)
+    return ended, client.curve(job.id)
 
 
 def report_failure(terminal: Terminal, job: JobView) -> ExitCode:
     """Report a job that did not succeed."""
-    terminal.print_message(render_report(report_outcome(job)))
-    return exit_code_of_job(job)
+    return report_end(terminal, job, OutputFormat.TABLE)
 
 
 def report_result(terminal: Terminal, second: CurveView) -> ExitCode:

@@ -20,7 +20,6 @@ from rich.table import Table
 from scavenger.cli.options import HomeOption, OutputOption
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text, pluralize
 from scavenger.cli.programs import module_command, require_extra
-from scavenger.client.client import is_loopback
 from scavenger.client.diagnostics import (
     check_clocks,
     check_disk,
@@ -39,7 +38,7 @@ from scavenger.client.errors import (
     Unauthenticated,
     Unreachable,
 )
-from scavenger.client.profile import CONNECTION_FILE, data_directory
+from scavenger.client.profile import CONNECTION_FILE, data_directory, is_loopback
 from scavenger.errors import ExitCode
 from scavenger.schemas import CheckView, DiagnosticsView
 

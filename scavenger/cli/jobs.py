@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from scavenger.cli.errors import ConfirmationRequired, ErrorReport
+from scavenger.cli.errors import ConfirmationRequired
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import (
     Cell,
@@ -30,6 +29,7 @@ from scavenger.cli.output import (
     render_facts,
     word_column,
 )
+from scavenger.client.errors import error_of_job
 from scavenger.errors import ExitCode
 from scavenger.schemas import IndicatorsView, JobPhase, JobView, ProgressView
 
@@ -230,48 +230,5 @@ def exit_code_of_job(job: JobView) -> ExitCode:
     Raises:
         ValueError: The job has not ended.
     """
-    match job.phase:
-        case JobPhase.SUCCEEDED:
-            return ExitCode.SUCCESS
-        case JobPhase.FAILED | JobPhase.CAPPED if job.diverged:
-            return ExitCode.DIVERGED
-        case JobPhase.FAILED:
-            return ExitCode.INFEASIBLE if is_infeasible(job) else ExitCode.FAILED
-        case JobPhase.CANCELLED:
-            return ExitCode.CANCELLED
-        case JobPhase.CAPPED:
-            return ExitCode.CAPPED
-        case JobPhase.PENDING | JobPhase.STARTING | JobPhase.PROBING | JobPhase.TRAINING:
-            raise ValueError(f"job {job.id} has not ended, it is {job.phase}")
-
-
-def is_infeasible(job: JobView) -> bool:
-    """Tell whether a job failed because its limits leave no configuration, not by its command."""
-    # The API has no field for this: only the reason tells, and it names the limit.
-    return (
-        job.phase is JobPhase.FAILED
-        and job.worker_exit_code is None
-        and re.search(r"\blimits?\b", job.reason) is not None
-    )
-
-
-def report_outcome(job: JobView) -> ErrorReport:
-    """Return the report of a job that ended without success."""
-    where = [format_config(job.applied), f"iteration {job.progress.iteration}"]
-    if job.worker_exit_code:
-        where.append(f"worker's exit code {job.worker_exit_code}")
-    where.append(f"{format_amount(job.cost.accrued)} spent")
-    if job.diverged:
-        outcome = "diverged"
-    elif is_infeasible(job):
-        outcome = "cannot meet its limits"
-    else:
-        outcome = "reached a limit" if job.phase is JobPhase.CAPPED else job.phase.value
-    return ErrorReport(
-        f"Job {job.name} ({job.id}) {outcome}",
-        (
-            ("What happened", job.reason or "the controller gives no reason"),
-            ("Where", " · ".join(where)),
-            ("You can", f"read what happened: scavenger events {job.id}"),
-        ),
-    )
+    error = error_of_job(job)
+    return ExitCode.SUCCESS if error is None else error.exit_code

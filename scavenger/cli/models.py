@@ -25,7 +25,7 @@ def models(context: typer.Context, output: OutputOption = OutputFormat.TABLE) ->
     """List stored models: a job whose model is stored needs no search."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
-        stored = client.list_models()
+        stored = StoredModelList(models=list(client.models()))
     if stored.models or output is OutputFormat.JSON:
         terminal.print_result(stored, output, render_models(stored))
     if not stored.models:

@@ -100,7 +100,7 @@ def find_job(client: Client, reference: str) -> JobView:
     """
     if reference == LATEST_JOB:
         return pick_job(client.list_jobs(limit=1).jobs, reference)
-    return pick_job(client.find_jobs(reference) if reference else (), reference)
+    return pick_job(client.jobs(q=reference) if reference else (), reference)
 
 
 def pick_job(jobs: Iterable[JobView], reference: str) -> JobView:

@@ -21,6 +21,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from scavenger import money
 from scavenger.client.client import Client
 from scavenger.client.profile import find_profile
 from scavenger.job.fields import format_duration
@@ -270,16 +271,14 @@ def format_milliseconds(seconds: float | None) -> str:
 
 
 def format_dollars(amount: float | None) -> str:
-    """Write dollars with cents; amounts below ten cents with three significant digits.
+    """Write dollars, or that they are not known.
 
     >>> [format_dollars(amount) for amount in (3.4, 0.00123456, 0.0, None)]
     ['$3.40', '$0.00123', '$0.00', '–']
     """
     if amount is None or not math.isfinite(amount):
         return UNKNOWN_VALUE
-    if amount == 0 or abs(amount) >= 0.1:
-        return f"${amount:,.2f}"
-    return f"${amount:.{min(2 - math.floor(math.log10(abs(amount))), 9)}f}"
+    return money.format_dollars(amount)
 
 
 def format_amount(value: MoneyView | None) -> str:
@@ -288,10 +287,7 @@ def format_amount(value: MoneyView | None) -> str:
     >>> format_amount(MoneyView(amount="0.5"))
     '$0.50'
     """
-    if value is None:
-        return UNKNOWN_VALUE
-    amount = format_dollars(float(value.amount))
-    return amount if value.currency == "USD" else f"{amount.removeprefix('$')} {value.currency}"
+    return UNKNOWN_VALUE if value is None else str(value)
 
 
 def format_config(config: ConfigView | PointView | None) -> str:

@@ -25,7 +25,7 @@ from scavenger.cli.output import (
 )
 from scavenger.errors import DocumentProblem, ExitCode, InvalidDocument
 from scavenger.offline.tables.price_rows import read_price_rows
-from scavenger.schemas import PriceRow, PriceUnit, PriceView
+from scavenger.schemas import PriceList, PriceRow, PriceUnit, PriceView
 
 OLD_PRICE_AGE = timedelta(days=30)
 UNIT_NAMES: dict[PriceUnit, str] = {
@@ -54,7 +54,7 @@ def list_prices(context: typer.Context, output: OutputOption = OutputFormat.TABL
         return
     terminal = get_terminal(context)
     with terminal.connect() as client:
-        found = client.list_prices()
+        found = PriceList(prices=list(client.prices()))
     if found.prices or output is OutputFormat.JSON:
         terminal.print_result(found, output, render_prices(found.prices, datetime.now(UTC)))
     if not found.prices:

@@ -17,6 +17,7 @@ from scavenger.cli.options import OutputOption
 from scavenger.cli.output import (
     OutputFormat,
     Terminal,
+    format_dollars,
     format_seconds,
     get_terminal,
     plain_text,
@@ -27,10 +28,10 @@ from scavenger.cli.watch import follow_job, wait_for_job
 from scavenger.client.client import Client
 from scavenger.client.code import PackedCode, pack_code
 from scavenger.errors import DocumentProblem, InvalidDocument
-from scavenger.job.fields import format_money, format_price
 from scavenger.job.pricing import ResourcePriceSpec
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job, validate_job
+from scavenger.money import format_rate
 from scavenger.planning.search.registry import SEARCHES
 
 STANDARD_INPUT = Path("-")
@@ -217,7 +218,7 @@ def describe_space(spec: JobSpec) -> str:
 def describe_cap(spec: JobSpec) -> str:
     """Write the limits of cost and time, and the price of a worker."""
     limits = spec.limits
-    cost = "no cost limit" if limits.max_cost is None else format_money(limits.max_cost)
+    cost = "no cost limit" if limits.max_cost is None else format_dollars(float(limits.max_cost))
     time = "" if limits.max_time is None else f" · {format_seconds(limits.max_time)}"
     return f"{cost}{time} · {describe_price(spec)}"
 
@@ -226,4 +227,4 @@ def describe_price(spec: JobSpec) -> str:
     """Write the price of one worker."""
     most = "at most " if isinstance(spec.price, ResourcePriceSpec) else ""
     quantum = f", billed by {format_seconds(spec.quantum)}" if spec.quantum else ""
-    return f"one worker costs {most}{format_price(spec.price_per_hour)}{quantum}"
+    return f"one worker costs {most}{format_rate(float(spec.price_per_hour))}{quantum}"

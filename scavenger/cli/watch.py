@@ -18,13 +18,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from scavenger.cli.errors import render_report
+from scavenger.cli.errors import render_report, report_error
 from scavenger.cli.jobs import (
-    exit_code_of_job,
     metrics_line,
     progress_fraction,
     render_phase,
-    report_outcome,
     running_facts,
 )
 from scavenger.cli.options import JobArgument, OutputOption, find_job
@@ -40,7 +38,7 @@ from scavenger.cli.output import (
     render_facts,
 )
 from scavenger.client.client import Client
-from scavenger.client.errors import Unreachable
+from scavenger.client.errors import Unreachable, error_of_job
 from scavenger.errors import ExitCode
 from scavenger.schemas import EventList, EventView, JobView
 
@@ -86,14 +84,15 @@ def report_detached(terminal: Terminal, job: str) -> ExitCode:
 
 def report_end(terminal: Terminal, job: JobView, output_format: OutputFormat) -> ExitCode:
     """Tell how a job ended, and return its exit code."""
-    code = exit_code_of_job(job)
-    if code is not ExitCode.SUCCESS:
-        terminal.print_message(render_report(report_outcome(job)))
-    elif output_format is OutputFormat.TABLE:
+    error = error_of_job(job)
+    if error is not None:
+        terminal.print_message(render_report(report_error(error)))
+        return error.exit_code
+    if output_format is OutputFormat.TABLE:
         spent = f"{format_seconds(job.elapsed)}, {format_amount(job.cost.accrued)}"
         terminal.print_message(f"✔ {job.reason} ({spent})", "green")
         terminal.print_message(f"Next: scavenger curve {job.id}")
-    return code
+    return ExitCode.SUCCESS
 
 
 def show_updates(
@@ -226,7 +225,7 @@ def events(
         found = find_job(client, job)
         if follow:
             raise typer.Exit(follow_events(terminal, client, found.id, output))
-        happened = list(client.list_events(found.id))
+        happened = list(client.events(found.id))
     terminal.print_result(EventList(events=happened), output, render_events(happened))
 
 
@@ -306,7 +305,7 @@ def poll_job(client: Client, job: str, pause: Callable[[float], None]) -> Iterat
         try:
             # The job first: once it has ended, the events that follow are all there will be.
             found = client.get_job(job)
-            new_events = tuple(client.list_events(job, after))
+            new_events = tuple(client.events(job, after))
         except Unreachable:
             if seen is None or silence >= MAX_SILENCE:
                 raise

@@ -1,29 +1,41 @@
-"""HTTP client of the controller: one method per route, which returns a schema."""
+"""``Client`` and ``AsyncClient``: one method per route, described once for both.
+
+A method returns a schema of ``scavenger.schemas`` or yields them; those of ``AsyncClient`` are
+awaited, and iterated with ``async for``.
+"""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from ipaddress import ip_address
-from typing import IO, Literal, Self, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import IO, Literal
 from urllib.parse import quote
-from uuid import uuid4
 
-import httpx
-from pydantic import ValidationError
-
-from scavenger.client.errors import (
-    ErrorResponse,
-    NotFound,
-    ServerFault,
-    Unreachable,
-    error_for_problem,
+from scavenger.client.core import (
+    LOOK_INTERVAL,
+    MAX_PAGE_SIZE,
+    ApiRequest,
+    Conversation,
+    Found,
+    Listing,
+    Pause,
+    QueryParameters,
+    get,
+    iterate_items,
+    job_path,
+    next_page,
+    post,
+    read_items,
+    send,
+    send_patiently,
 )
+from scavenger.client.drivers import AwaitingDriver, BlockingDriver
+from scavenger.client.errors import NotFound, StillRunning, error_of_job
+from scavenger.client.methods import conversation, listing, one_request
+from scavenger.client.notebook import ShownCurve
 from scavenger.schemas import (
     CodeView,
     CostReportView,
-    CurveView,
     DiagnosticsView,
     EventList,
     EventView,
@@ -32,103 +44,48 @@ from scavenger.schemas import (
     JobView,
     NewTokenView,
     OfferList,
-    OfferView,
     PriceImportView,
     PriceList,
     PriceRow,
-    ProblemView,
+    PriceView,
     StoredModelList,
+    StoredModelView,
     SweepList,
     SweepView,
     TokenList,
     TokenView,
     UserRole,
-    View,
 )
 
-CLIENT_TIMEOUT = httpx.Timeout(15.0, connect=5.0)
 # A controller writes an archive into its database before it answers.
-UPLOAD_ANSWER_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+UPLOAD_ANSWER_TIMEOUT = 60.0
 UPLOAD_PART = 1 << 18
-REQUEST_ATTEMPTS = 3
-MAX_PAGE_SIZE = 200  # the largest that the controller allows
 MAX_IMPORTED_ROWS = 1000  # of one request; the controller allows twice as many
-# Errors before the first byte left: the controller cannot have acted, and a repetition fails alike.
-NOT_SENT_ERRORS = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.UnsupportedProtocol,
-    httpx.InvalidURL,
-)
-# The first attempt is still at work, or its commit was lost with the database: the same request
-# with the same idempotency key gets the answer that the first one would have had.
-RETRYABLE_CODES = ("idempotency_in_progress", "database_unavailable")
-DOCUMENT_MEDIA_TYPES = {"yaml": "application/yaml", "json": "application/json"}
-
-ViewT = TypeVar("ViewT", bound=View)
-PageT = TypeVar("PageT", JobList, EventList, StoredModelList, PriceList, CostReportView)
-QueryParameters = Mapping[str, str | int]
 
 
-class Client:
-    """Client of one controller; close it, or use it in a ``with`` statement.
+class ControllerMethods:
+    """The methods of both clients.
 
     Every method raises Unreachable where no controller answers, and a kind of ErrorResponse where
     it answers with a problem.
     """
 
-    def __init__(
-        self,
-        url: str,
-        token: str,
-        *,
-        transport: httpx.BaseTransport | None = None,
-        pause: float = 1.0,
-    ) -> None:
-        """Open a client; the first method sends the first request.
+    @one_request
+    def submit(self, document: str, media: Literal["yaml", "json"] = "yaml") -> ApiRequest[JobView]:
+        """Submit a job document; raises Validation with all its problems."""
+        return post(JobView, "/v1/jobs", document, media=media)
 
-        Args:
-            url: Base address, such as ``http://127.0.0.1:8321``.
-            token: Bearer token.
-            transport: Transport of httpx; the network if None.
-            pause: Seconds before a request whose answer was lost is sent again.
-        """
-        self.url, self.pause = url, pause
-        try:
-            self._http = httpx.Client(
-                base_url=url,
-                headers={"Authorization": f"Bearer {token}"},
-                timeout=CLIENT_TIMEOUT,
-                transport=transport,
-                # A proxy cannot reach this machine's own loopback address.
-                trust_env=not is_loopback(httpx.URL(url).host),
-            )
-        except httpx.InvalidURL as error:
-            raise Unreachable(url, f"this is no address: {error}") from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def submit(self, document: str, media: Literal["yaml", "json"] = "yaml") -> JobView:
-        """Submit a job document; raises InvalidRequest with all its problems."""
-        return self._post(JobView, "/v1/jobs", document.encode(), media)
-
-    def has_code(self, digest: str) -> bool:
+    @conversation
+    def has_code(self, digest: str) -> Conversation[bool]:
         """Tell whether the project has the code of a SHA-256."""
         try:
-            self._request(CodeView, "GET", f"/v1/code/{digest}")
+            yield from send(get(CodeView, f"/v1/code/{digest}"))
         except NotFound:
             return False
         return True
 
-    def upload_code(self, digest: str, file: IO[bytes], size: int) -> CodeView:
+    @one_request
+    def upload_code(self, digest: str, file: IO[bytes], size: int) -> ApiRequest[CodeView]:
         """Send an archive of code; a job can then name it as ``run.code``.
 
         Args:
@@ -136,246 +93,195 @@ class Client:
             file: The archive.
             size: Its bytes.
         """
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
 
-        def send() -> CodeView:
+        def parts() -> Iterator[bytes]:
             file.seek(0)
-            parts = iter(lambda: file.read(UPLOAD_PART), b"")
-            path = f"/v1/code/{digest}"
-            return self._request(
-                CodeView, "PUT", path, content=parts, headers=headers, timeout=UPLOAD_ANSWER_TIMEOUT
-            )
+            return iter(lambda: file.read(UPLOAD_PART), b"")
 
-        return self._repeat(send)  # storing the same bytes again changes nothing
+        return ApiRequest(
+            CodeView,
+            "PUT",
+            f"/v1/code/{digest}",
+            content=parts,
+            headers={"Content-Type": "application/octet-stream", "Content-Length": str(size)},
+            timeout=UPLOAD_ANSWER_TIMEOUT,
+        )
 
-    def get_job(self, job: str) -> JobView:
+    @one_request
+    def get_job(self, job: str) -> ApiRequest[JobView]:
         """Return one job."""
-        return self._request(JobView, "GET", job_path(job))
+        return get(JobView, job_path(job))
 
-    def find_jobs(self, wanted: str) -> Iterator[JobView]:
-        """Yield jobs whose id begins or ends with a text, or whose name begins with it.
+    @listing
+    def jobs(self, q: str | None = None) -> Listing[JobView]:
+        """Yield jobs, newest first; a page is requested only when the iteration reaches it.
 
-        A page is requested only when the iteration reaches it; usually one page holds all.
+        Args:
+            q: Only jobs whose id begins or ends with it, or whose name begins with it.
         """
-        for page in self._iterate_pages(JobList, "/v1/jobs", {"q": wanted, "limit": MAX_PAGE_SIZE}):
-            yield from page.jobs
+        wanted = {} if q is None else {"q": q}
+        request = get(JobList, "/v1/jobs", {**wanted, "limit": MAX_PAGE_SIZE})
+        return iterate_items(request, lambda page: page.jobs)
 
-    def list_jobs(self, limit: int) -> JobList:
+    @conversation
+    def list_jobs(self, limit: int) -> Conversation[JobList]:
         """Return up to ``limit`` of the newest jobs, and the cursor of the others."""
-        found: list[JobView] = []
-        parameters: dict[str, str | int] = {}
+        request = get(JobList, "/v1/jobs")
+        found, cursor = yield from read_items(request, lambda page: page.jobs, limit)
+        return JobList(jobs=found, next_cursor=cursor)
+
+    @one_request
+    def cancel(self, job: str) -> ApiRequest[JobView]:
+        """Cancel a job; raises ConflictState if it has ended already."""
+        return post(JobView, f"{job_path(job)}/actions/cancel")
+
+    @conversation
+    def wait(self, job: str, timeout: float | None = None) -> Conversation[JobView]:
+        """Wait until a job reached its target, and return it.
+
+        A controller that restarts meanwhile is waited for.
+
+        Args:
+            job: Id of the job.
+            timeout: Seconds to wait at most; None waits until the job ends.
+
+        Raises:
+            JobEnded: It ended otherwise; the class says how.
+            StillRunning: It goes on after the timeout.
+        """
+        begin = time.monotonic()
+        request = get(JobView, job_path(job))
+        found = yield from send(request)
+        while not found.phase.is_final:
+            if timeout is not None and time.monotonic() - begin >= timeout:
+                raise StillRunning(found, timeout)
+            yield Pause(LOOK_INTERVAL)
+            found = yield from send_patiently(request)
+        error = error_of_job(found)
+        if error is not None:
+            raise error
+        return found
+
+    @one_request
+    def curve(self, job: str) -> ApiRequest[ShownCurve]:
+        """Return the cost/time curve of a job, which a notebook shows as a picture."""
+        return get(ShownCurve, f"{job_path(job)}/curve")
+
+    @listing
+    def events(self, job: str, after: int = 0, *, follow: bool = False) -> Listing[EventView]:
+        """Yield the events of a job, oldest first.
+
+        Args:
+            job: Id of the job.
+            after: Only events with a greater sequence number.
+            follow: Whether to yield further events as they happen, until the job has ended.
+        """
+        look, path = get(JobView, job_path(job)), f"{job_path(job)}/events"
+        # The job first: once it has ended, the events that follow are all there will be.
+        is_over = not follow or (yield from send(look)).phase.is_final
         while True:
-            parameters["limit"] = min(limit - len(found), MAX_PAGE_SIZE)
-            page = self._request(JobList, "GET", "/v1/jobs", parameters=parameters)
-            found += page.jobs
-            if page.next_cursor is None or not page.jobs or len(found) >= limit:
-                return JobList(jobs=found, next_cursor=page.next_cursor)
-            parameters["cursor"] = page.next_cursor
+            request: ApiRequest[EventList] | None
+            request = get(EventList, path, {"after": after, "limit": MAX_PAGE_SIZE})
+            while request is not None:
+                page = yield from send_patiently(request)
+                for event in page.events:
+                    after = event.sequence
+                    yield Found(event)
+                request = next_page(request, page)
+            if is_over:
+                return
+            yield Pause(LOOK_INTERVAL)
+            is_over = (yield from send_patiently(look)).phase.is_final
 
-    def cancel(self, job: str) -> JobView:
-        """Cancel a job; raises Conflict if it has ended already."""
-        return self._post(JobView, f"{job_path(job)}/actions/cancel")
+    @listing
+    def models(self) -> Listing[StoredModelView]:
+        """Yield stored models, newest first."""
+        request = get(StoredModelList, "/v1/models", {"limit": MAX_PAGE_SIZE})
+        return iterate_items(request, lambda page: page.models)
 
-    def get_curve(self, job: str) -> CurveView:
-        """Return the cost/time curve of a job."""
-        return self._request(CurveView, "GET", f"{job_path(job)}/curve")
+    @listing
+    def prices(self) -> Listing[PriceView]:
+        """Yield every price that the controller plans with."""
+        request = get(PriceList, "/v1/prices", {"limit": MAX_PAGE_SIZE})
+        return iterate_items(request, lambda page: page.prices)
 
-    def list_events(self, job: str, after: int = 0) -> Iterator[EventView]:
-        """Yield every event of a job after a sequence number, oldest first."""
-        path = f"{job_path(job)}/events"
-        for page in self._iterate_pages(EventList, path, {"after": after, "limit": MAX_PAGE_SIZE}):
-            yield from page.events
-
-    def list_models(self) -> StoredModelList:
-        """Return every stored model, newest first."""
-        pages = self._iterate_pages(StoredModelList, "/v1/models", {"limit": MAX_PAGE_SIZE})
-        return StoredModelList(models=[model for page in pages for model in page.models])
-
-    def list_prices(self) -> PriceList:
-        """Return every price that the controller plans with."""
-        pages = self._iterate_pages(PriceList, "/v1/prices", {"limit": MAX_PAGE_SIZE})
-        return PriceList(prices=[price for page in pages for price in page.prices])
-
-    def import_prices(self, rows: Sequence[PriceRow]) -> PriceImportView:
+    @conversation
+    def import_prices(self, rows: Sequence[PriceRow]) -> Conversation[PriceImportView]:
         """Import rows of a price table; the answer says which prices are not believed."""
         accepted, refused = 0, list[str]()
         for start in range(0, len(rows), MAX_IMPORTED_ROWS):
             some = rows[start : start + MAX_IMPORTED_ROWS]
-            content = json.dumps({"prices": [row.model_dump(mode="json") for row in some]})
-            answer = self._post(PriceImportView, "/v1/prices", content.encode())
+            document = {"prices": [row.model_dump(mode="json") for row in some]}
+            answer = yield from send(post(PriceImportView, "/v1/prices", document))
             accepted += answer.accepted
             refused += answer.refused
         return PriceImportView(accepted=accepted, refused=refused)
 
-    def list_offers(self, limit: int, wanted: QueryParameters) -> OfferList:
+    @conversation
+    def list_offers(self, limit: int, wanted: QueryParameters) -> Conversation[OfferList]:
         """Return up to ``limit`` of the cheapest offers, and the cursor of the others."""
-        found: list[OfferView] = []
-        parameters: dict[str, str | int] = dict(wanted)
-        while True:
-            parameters["limit"] = min(limit - len(found), MAX_PAGE_SIZE)
-            page = self._request(OfferList, "GET", "/v1/offers", parameters=parameters)
-            found += page.offers
-            if page.next_cursor is None or not page.offers or len(found) >= limit:
-                return OfferList(offers=found, next_cursor=page.next_cursor)
-            parameters["cursor"] = page.next_cursor
+        request = get(OfferList, "/v1/offers", wanted)
+        found, cursor = yield from read_items(request, lambda page: page.offers, limit)
+        return OfferList(offers=found, next_cursor=cursor)
 
-    def get_cost(self, by: str) -> CostReportView:
+    @conversation
+    def get_cost(self, by: str) -> Conversation[CostReportView]:
         """Return what the machines of the project cost, every entry of it."""
-        parameters: dict[str, str | int] = {"by": by, "limit": MAX_PAGE_SIZE}
-        first, *others = self._iterate_pages(CostReportView, "/v1/cost", parameters)
-        entries = [entry for page in (first, *others) for entry in page.entries]
+        request = get(CostReportView, "/v1/cost", {"by": by, "limit": MAX_PAGE_SIZE})
+        first = page = yield from send(request)
+        entries = list(first.entries)
+        while following := next_page(request, page):
+            page = yield from send(following)
+            entries += page.entries
+            request = following
         return first.model_copy(update={"entries": entries, "next_cursor": None})
 
-    def list_sweeps(self, limit: int = 50) -> SweepList:
+    @one_request
+    def list_sweeps(self, limit: int = 50) -> ApiRequest[SweepList]:
         """Return sweeps for orphaned machines, newest first."""
-        return self._request(SweepList, "GET", "/v1/sweeps", parameters={"limit": limit})
+        return get(SweepList, "/v1/sweeps", {"limit": limit})
 
-    def confirm_sweep(self, number: int) -> SweepView:
-        """Confirm that machines held back are terminated; raises Conflict if none are."""
-        content = json.dumps({"confirm": True, "sweep": number}).encode()
-        return self._post(SweepView, "/v1/sweeps", content)
+    @one_request
+    def confirm_sweep(self, number: int) -> ApiRequest[SweepView]:
+        """Confirm that machines held back are terminated; raises NothingHeld if none are."""
+        return post(SweepView, "/v1/sweeps", {"confirm": True, "sweep": number})
 
+    @one_request
     def create_token(
-        self, name: str, role: UserRole, project: str | None, lifetime: float | None
-    ) -> NewTokenView:
+        self,
+        name: str,
+        role: UserRole,
+        project: str | None = None,
+        lifetime: float | None = None,
+    ) -> ApiRequest[NewTokenView]:
         """Create a token that lasts ``lifetime`` seconds; only this answer has its secret."""
         wish = {"name": name, "role": role, "project": project, "lifetime": lifetime}
-        content = json.dumps(wish).encode()
-        headers = {"Content-Type": DOCUMENT_MEDIA_TYPES["json"]}
-        return self._request(NewTokenView, "POST", "/v1/tokens", content=content, headers=headers)
+        return post(NewTokenView, "/v1/tokens", wish)
 
-    def list_tokens(self) -> TokenList:
+    @one_request
+    def list_tokens(self) -> ApiRequest[TokenList]:
         """Return the tokens of the project, newest first."""
-        return self._request(TokenList, "GET", "/v1/tokens")
+        return get(TokenList, "/v1/tokens")
 
-    def revoke_token(self, token: str) -> TokenView:
+    @one_request
+    def revoke_token(self, token: str) -> ApiRequest[TokenView]:
         """Revoke a token by its id."""
-        return self._request(
-            TokenView, "POST", f"/v1/tokens/{quote(token, safe='')}/actions/revoke"
-        )
+        return post(TokenView, f"/v1/tokens/{quote(token, safe='')}/actions/revoke")
 
-    def get_diagnostics(self) -> DiagnosticsView:
+    @one_request
+    def get_diagnostics(self) -> ApiRequest[DiagnosticsView]:
         """Return the controller's checks of itself."""
-        return self._request(DiagnosticsView, "GET", "/v1/checkup")
+        return get(DiagnosticsView, "/v1/checkup")
 
-    def get_health(self) -> HealthView:
+    @one_request
+    def get_health(self) -> ApiRequest[HealthView]:
         """Return whether the controller works."""
-        return self._request(HealthView, "GET", "/healthz")
-
-    def _post(
-        self,
-        view: type[ViewT],
-        path: str,
-        content: bytes = b"",
-        media: Literal["yaml", "json"] = "json",
-    ) -> ViewT:
-        """Send a request that changes something, and repeat it if its answer is lost.
-
-        The idempotency key lets the controller recognize a repetition, so it acts once.
-        """
-        headers = {"Content-Type": DOCUMENT_MEDIA_TYPES[media], "Idempotency-Key": str(uuid4())}
-        return self._repeat(
-            lambda: self._request(view, "POST", path, content=content, headers=headers)
-        )
-
-    def _repeat(self, send: Callable[[], ViewT]) -> ViewT:
-        """Send a request, and send it again where its answer is lost."""
-        for _ in range(REQUEST_ATTEMPTS - 1):
-            try:
-                return send()
-            except (Unreachable, ErrorResponse) as error:
-                if not should_retry(error):
-                    raise
-            time.sleep(self.pause)
-        return send()
-
-    def _iterate_pages(
-        self, view: type[PageT], path: str, parameters: dict[str, str | int]
-    ) -> Iterator[PageT]:
-        """Yield a list page after page."""
-        while True:
-            page = self._request(view, "GET", path, parameters=parameters)
-            yield page
-            # A cursor that repeats would make this loop endless.
-            if page.next_cursor in (None, parameters.get("cursor")):
-                return
-            parameters = {**parameters, "cursor": page.next_cursor}
-
-    def _request(
-        self,
-        view: type[ViewT],
-        method: str,
-        path: str,
-        *,
-        parameters: QueryParameters | None = None,
-        content: bytes | Iterator[bytes] | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: httpx.Timeout = CLIENT_TIMEOUT,
-    ) -> ViewT:
-        """Send one request and parse the answer."""
-        try:
-            response = self._http.request(
-                method, path, params=parameters, content=content, headers=headers, timeout=timeout
-            )
-        except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL) as error:
-            raise Unreachable(self.url, str(error) or type(error).__name__) from error
-        if not response.is_success:
-            raise error_for_problem(parse_problem(response), path)
-        return parse_view(view, response)
+        return get(HealthView, "/healthz")
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether a host is this computer itself.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "10.0.0.1", "example.org")]
-    [True, True, True, False, False]
-    """
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+class Client(ControllerMethods, BlockingDriver):
+    """Client of one controller; close it, or use it in a ``with`` statement."""
 
 
-def should_retry(error: Unreachable | ErrorResponse) -> bool:
-    """Tell whether the controller may have carried out a failed request, so that it is repeated."""
-    if isinstance(error, ErrorResponse):
-        return error.problem.code in RETRYABLE_CODES
-    return not isinstance(error.__cause__, NOT_SENT_ERRORS)
-
-
-def job_path(job: str) -> str:
-    """Return the path of a job; an id with slashes cannot lead elsewhere."""
-    return f"/v1/jobs/{quote(job, safe='')}"
-
-
-def parse_view(view: type[ViewT], response: httpx.Response) -> ViewT:
-    """Parse a successful answer."""
-    try:
-        return view.model_validate_json(response.content)
-    except ValidationError as error:
-        detail = f"the answer is no {view.__name__} ({error.error_count()} differences)"
-        problem = generic_problem(response, "The answer cannot be read", detail)
-        raise ServerFault(problem, response.request.url.path) from None
-
-
-def parse_problem(response: httpx.Response) -> ProblemView:
-    """Parse an error answer, also one of a proxy in between, which describes no problem."""
-    try:
-        problem = ProblemView.model_validate_json(response.content)
-    except ValidationError:
-        words = response.reason_phrase or "no reason given"
-        title = f"The server answered {response.status_code} ({words}) and is not a controller"
-        return generic_problem(response, title, "")
-    return problem.model_copy(update={"status": response.status_code})
-
-
-def generic_problem(response: httpx.Response, title: str, detail: str) -> ProblemView:
-    """Return a problem for an answer that does not describe one."""
-    return ProblemView(
-        type="about:blank",
-        title=title,
-        status=response.status_code,
-        detail=detail or f"asked {response.request.method} {response.request.url.path}",
-        code="unreadable",
-        request_id=response.headers.get("x-request-id"),
-    )
+class AsyncClient(ControllerMethods, AwaitingDriver):
+    """``Client`` for an event loop; close it, or use it in an ``async with`` statement."""

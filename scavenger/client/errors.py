@@ -7,23 +7,52 @@
         ├── NoToken              no token is known for this controller: name one
         ├── CodeRefused          a directory cannot be packed: correct what its problems name
         ├── Unreachable          no answer: start the controller, or try again later
+        ├── StillRunning         the job goes on after the time to wait: wait longer, or cancel it
+        ├── JobEnded             the job ended without success: ``job`` tells why
+        │   ├── JobFailed        its command failed, or never reached the target
+        │   ├── JobInfeasible    no configuration meets its limits: relax one of them
+        │   ├── JobDiverged      its loss or metric was NaN or infinite when it ended
+        │   ├── JobCapped        it reached max_cost or max_time
+        │   └── JobCancelled     a user cancelled it
         └── ErrorResponse        the controller answered with a problem, ``problem`` holds it
             ├── Unauthenticated  the token is missing or unknown: use another one
             ├── Forbidden        the token lacks the permission: use another one
             ├── NotFound         there is nothing by that id: list what there is
-            ├── Conflict         not possible in this state: look at the job first
-            ├── RateLimited      too many requests: wait a moment, then send the same request again
+            ├── Conflict         not possible in this state: look at it first
+            │   ├── ConflictState          the job has ended, or is not so far
+            │   ├── NothingHeld            no machine waits for a confirmation
+            │   ├── IdempotencyInProgress  the first attempt is still at work: wait a moment
+            │   ├── SequenceGap            the worker did not introduce itself: agents do that
+            │   └── PreconditionFailed     the job changed since it was read: read it again
+            ├── RateLimited      too many requests
+            │   └── TooManyRequests        wait a moment, then send the same request again
             ├── InvalidRequest   the request cannot be used: correct what ``problem.errors`` name
+            │   ├── MethodNotAllowed       the path has no such method
+            │   ├── TooSlow                the body took too long: send it over a faster connection
+            │   ├── PayloadTooLarge        the body is too large: send less
+            │   ├── UnsupportedMedia       the body is of another kind: send JSON or YAML
+            │   ├── HostMisdirected        the controller does not know this name of its own
+            │   ├── Validation             what ``problem.errors`` name is wrong
+            │   └── IdempotencyMismatch    the key belongs to another request: take a new one
             └── ServerFault      the controller failed, or its answer cannot be read: read its log
+                ├── Internal               a mistake of the controller
+                ├── StorageUnavailable     it cannot reach a bucket: try again in a minute
+                ├── DatabaseUnavailable    it cannot reach its database: try again in a moment
+                └── NotReady               it is starting: try again in a moment
+
+A problem becomes the class of its code; a code that this version does not know, as a newer
+controller may send, becomes the class of its status.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 from urllib.parse import unquote
 
 from scavenger.errors import DocumentProblem, ExitCode, ScavengerError
-from scavenger.schemas import ErrorDetail, ProblemView
+from scavenger.schemas import ErrorDetail, JobPhase, JobView, ProblemView
 
 
 class ClientError(ScavengerError):
@@ -95,17 +124,139 @@ class Unreachable(ClientError):
         return [("What happened", str(self))]
 
 
+class StillRunning(ClientError):
+    """The job goes on after the time that was given to wait; wait longer, or cancel it.
+
+    Attributes:
+        job: The job, as it was last.
+    """
+
+    exit_code = ExitCode.OTHER
+
+    def __init__(self, job: JobView, timeout: float) -> None:
+        self.job = job
+        super().__init__(f"Job {job.name} ({job.id}) is {job.phase} after {timeout:g} s of waiting")
+
+    @property
+    def remedy(self) -> str:
+        return f"wait on: scavenger watch {self.job.id}"
+
+
+class JobEnded(ClientError):
+    """A job ended without success; ``job.reason`` says why.
+
+    Attributes:
+        outcome: How it ended, in words.
+        job: The job, as it ended.
+    """
+
+    outcome = "ended"
+    exit_code = ExitCode.FAILED
+
+    def __init__(self, job: JobView) -> None:
+        self.job = job
+        super().__init__(f"Job {job.name} ({job.id}) {self.outcome}")
+
+    @property
+    def details(self) -> list[tuple[str, str]]:
+        job = self.job
+        where = [] if job.applied is None else [str(job.applied)]
+        where.append(f"iteration {job.progress.iteration}")
+        if job.worker_exit_code:
+            where.append(f"worker's exit code {job.worker_exit_code}")
+        where.append(f"{job.cost.accrued} spent")
+        reason = job.reason or "the controller gives no reason"
+        return [("What happened", reason), ("Where", " · ".join(where))]
+
+    @property
+    def remedy(self) -> str:
+        return f"read what happened: scavenger events {self.job.id}"
+
+
+class JobFailed(JobEnded):
+    """The job's command failed, or ended without reaching the target."""
+
+    outcome = "failed"
+
+
+class JobInfeasible(JobEnded):
+    """No configuration meets the job's limits; relax the one that the reason names."""
+
+    outcome = "cannot meet its limits"
+    exit_code = ExitCode.INFEASIBLE
+
+
+class JobDiverged(JobEnded):
+    """The job failed or reached a limit, and its loss or metric was NaN or infinite by then."""
+
+    outcome = "diverged"
+    exit_code = ExitCode.DIVERGED
+
+
+class JobCapped(JobEnded):
+    """The job reached max_cost or max_time."""
+
+    outcome = "reached a limit"
+    exit_code = ExitCode.CAPPED
+
+
+class JobCancelled(JobEnded):
+    """A user cancelled the job."""
+
+    outcome = "cancelled"
+    exit_code = ExitCode.CANCELLED
+
+
+def error_of_job(job: JobView) -> JobEnded | None:
+    """Return the error of a job that ended without success; None where it reached its target.
+
+    Raises:
+        ValueError: The job has not ended.
+    """
+    match job.phase:
+        case JobPhase.SUCCEEDED:
+            return None
+        case JobPhase.FAILED | JobPhase.CAPPED if job.diverged:
+            return JobDiverged(job)
+        case JobPhase.FAILED:
+            return JobInfeasible(job) if is_infeasible(job) else JobFailed(job)
+        case JobPhase.CANCELLED:
+            return JobCancelled(job)
+        case JobPhase.CAPPED:
+            return JobCapped(job)
+        case JobPhase.PENDING | JobPhase.STARTING | JobPhase.PROBING | JobPhase.TRAINING:
+            raise ValueError(f"job {job.id} has not ended, it is {job.phase}")
+
+
+def is_infeasible(job: JobView) -> bool:
+    """Tell whether a job failed because its limits leave no configuration, not by its command."""
+    # The API has no field for this: only the reason tells, and it names the limit.
+    return (
+        job.phase is JobPhase.FAILED
+        and job.worker_exit_code is None
+        and re.search(r"\blimits?\b", job.reason) is not None
+    )
+
+
 class ErrorResponse(ClientError):
     """The controller answered with a problem (RFC 9457).
 
     Attributes:
+        code: Code of the problems that become this class; empty for a class of several codes.
         problem: The answer.
         path: Path of the request, such as ``/v1/jobs``.
+        retry_after: Seconds after which the controller wants to be asked again; None where a
+            repetition is no use.
     """
 
-    def __init__(self, problem: ProblemView, path: str = "") -> None:
+    code: ClassVar[str] = ""
+
+    def __init__(
+        self, problem: ProblemView, path: str = "", retry_after: float | None = None
+    ) -> None:
         self.problem = problem
         self.path = path
+        self.retry_after = retry_after
         super().__init__(f"{problem.title}: {problem.detail}" if problem.detail else problem.title)
 
     @property
@@ -126,6 +277,7 @@ class ErrorResponse(ClientError):
 class Unauthenticated(ErrorResponse):
     """The token is missing or unknown (401); use another one."""
 
+    code = "unauthenticated"
     exit_code = ExitCode.AUTHENTICATION
     remedy = (
         "set SCAVENGER_TOKEN or pass --token; connection.json in the data directory of a "
@@ -136,6 +288,7 @@ class Unauthenticated(ErrorResponse):
 class Forbidden(ErrorResponse):
     """The token lacks the permission (403); use another one."""
 
+    code = "forbidden"
     exit_code = ExitCode.AUTHENTICATION
     remedy = "use a token that may do this: scavenger token create makes them"
 
@@ -143,6 +296,7 @@ class Forbidden(ErrorResponse):
 class NotFound(ErrorResponse):
     """There is nothing by that id; list what there is."""
 
+    code = "not_found"
     exit_code = ExitCode.NOT_FOUND
 
     @property
@@ -160,11 +314,53 @@ class Conflict(ErrorResponse):
         return f"look at it first: {show_command_for(self.path)}"
 
 
+class ConflictState(Conflict):
+    """The job has ended, or is not so far; look at it first."""
+
+    code = "conflict_state"
+
+
+class NothingHeld(Conflict):
+    """No machine waits for a confirmation; there is nothing to do."""
+
+    code = "nothing_held"
+    remedy = "look at what was found: scavenger admin sweep"
+
+
+class IdempotencyInProgress(Conflict):
+    """The first attempt of this request is still at work; wait a moment, then send it again."""
+
+    code = "idempotency_in_progress"
+    remedy = "wait a moment, then look whether it took effect"
+
+
+class SequenceGap(Conflict):
+    """The worker did not introduce itself first; only agents see this, and introduce it again."""
+
+    code = "sequence_gap"
+
+
+class PreconditionFailed(Conflict):
+    """The job changed since it was read; read it again, then decide again."""
+
+    code = "precondition_failed"
+
+    @property
+    def remedy(self) -> str:
+        return f"it has changed since: look at it again, {show_command_for(self.path)}"
+
+
 class RateLimited(ErrorResponse):
     """Too many requests; wait a moment, then send the same request again."""
 
     exit_code = ExitCode.UNREACHABLE
     remedy = "wait a moment and try again"
+
+
+class TooManyRequests(RateLimited):
+    """Too many requests of this token; wait a moment, then send the same request again."""
+
+    code = "too_many_requests"
 
 
 class InvalidRequest(ErrorResponse):
@@ -174,10 +370,85 @@ class InvalidRequest(ErrorResponse):
     remedy = "correct it and try again"
 
 
+class MethodNotAllowed(InvalidRequest):
+    """The path has no such method; this client is older or newer than the controller."""
+
+    code = "method_not_allowed"
+    remedy = "install the same version here and in the controller: scavenger doctor compares them"
+
+
+class TooSlow(InvalidRequest):
+    """The body took too long to arrive; send it again over a faster connection."""
+
+    code = "too_slow"
+    remedy = "send it again over a faster connection"
+
+
+class PayloadTooLarge(InvalidRequest):
+    """The body is too large; send less of it."""
+
+    code = "payload_too_large"
+    remedy = "send less: leave out of the code or the document what the job does not need"
+
+
+class UnsupportedMedia(InvalidRequest):
+    """The body is of a kind that the path does not take; send JSON or YAML."""
+
+    code = "unsupported_media"
+    remedy = "send JSON or YAML; scavenger submit tells them apart by the name of the file"
+
+
+class HostMisdirected(InvalidRequest):
+    """The controller does not know the name by which it was asked; let it know the name."""
+
+    code = "misdirected"
+    remedy = "use the address that the controller printed, or add this name to its SCAVENGER_NAMES"
+
+
+class Validation(InvalidRequest):
+    """What ``problem.errors`` name is wrong; correct it and send the request again."""
+
+    code = "validation"
+
+
+class IdempotencyMismatch(InvalidRequest):
+    """The idempotency key belongs to another request; take a new one."""
+
+    code = "idempotency_mismatch"
+    remedy = "run the command again: it takes a new key"
+
+
 class ServerFault(ErrorResponse):
     """The controller failed, or its answer cannot be read; read its log, then try again."""
 
     remedy = "read what the controller logged, then try again"
+
+
+class Internal(ServerFault):
+    """The controller made a mistake; read its log."""
+
+    code = "internal"
+
+
+class StorageUnavailable(ServerFault):
+    """The controller cannot reach or use a bucket; try again in a minute."""
+
+    code = "bucket_unavailable"
+    remedy = "try again in a minute; what the bucket refused is in the detail"
+
+
+class DatabaseUnavailable(ServerFault):
+    """The controller cannot reach its database; try again in a moment."""
+
+    code = "database_unavailable"
+    remedy = "try again in a moment; if it stays so, look at the database of the controller"
+
+
+class NotReady(ServerFault):
+    """The controller is starting or stopping; try again in a moment."""
+
+    code = "not_ready"
+    remedy = "try again in a moment"
 
 
 _BY_STATUS = {
@@ -190,11 +461,27 @@ _BY_STATUS = {
 }
 
 
-def error_for_problem(problem: ProblemView, path: str = "") -> ErrorResponse:
-    """Return the error that fits the status of a problem, for the path of a request."""
-    is_request_at_fault = 400 <= problem.status < 500
-    other = InvalidRequest if is_request_at_fault else ServerFault
-    return _BY_STATUS.get(problem.status, other)(problem, path)
+def error_for_problem(
+    problem: ProblemView, path: str = "", retry_after: float | None = None
+) -> ErrorResponse:
+    """Return the error of a problem's code, or that of its status, for the path of a request."""
+    kind = error_classes().get(problem.code)
+    if kind is None:
+        is_request_at_fault = 400 <= problem.status < 500
+        other = InvalidRequest if is_request_at_fault else ServerFault
+        kind = _BY_STATUS.get(problem.status, other)
+    return kind(problem, path, retry_after)
+
+
+def error_classes() -> dict[str, type[ErrorResponse]]:
+    """Return the class of each code."""
+    return {kind.code: kind for kind in _kinds_of(ErrorResponse) if kind.code}
+
+
+def _kinds_of(kind: type[ErrorResponse]) -> Iterator[type[ErrorResponse]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _kinds_of(each)
 
 
 def list_command_for(path: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -91,3 +92,15 @@ def read_connection(path: Path) -> ConnectionProfile | None:
         return _PROFILE.validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this computer itself.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "10.0.0.1", "example.org")]
+    [True, True, True, False, False]
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

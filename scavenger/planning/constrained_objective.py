@@ -12,6 +12,7 @@ import numpy as np
 from scavenger.cluster import Floats, RowIndices
 from scavenger.errors import NothingFeasible
 from scavenger.models.iteration_time import Z_90
+from scavenger.money import format_dollars
 from scavenger.planning.curve import Basis, Forecast, TradeoffCurve, TradeoffPoint, pareto_rows
 from scavenger.planning.objective import Choice, Objective, relative_change
 
@@ -114,9 +115,7 @@ class ConstrainedObjective:
             return ()
         broken = []
         if self.max_cost is not None and point.cost > self.max_cost:
-            broken.append(
-                f"costs {describe_excess(point.cost, self.max_cost, format_short_dollars)}"
-            )
+            broken.append(f"costs {describe_excess(point.cost, self.max_cost, format_dollars)}")
         if self.max_time is not None and point.time > self.max_time:
             broken.append(
                 f"takes {describe_excess(point.time, self.max_time, format_precise_seconds)}"
@@ -170,7 +169,7 @@ class ConstrainedObjective:
         return Choice(
             surest,
             f"the surest to meet the limits, though with a chance of only {chance:.0%}: "
-            f"{format_short_dollars(surest.cost)} and {format_precise_seconds(surest.time)} "
+            f"{format_dollars(surest.cost)} and {format_precise_seconds(surest.time)} "
             "are expected",
         )
 
@@ -198,11 +197,6 @@ def chance_below(median: float, deviation: float, limit: float) -> float:
 def describe_excess(value: float, limit: float, write: Callable[[float], str]) -> str:
     """Say by how much a figure exceeds its limit."""
     return f"{write(value)}, {relative_change(value, limit):.1%} more than {write(limit)}"
-
-
-def format_short_dollars(amount: float) -> str:
-    """Write an amount of money for people."""
-    return f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3g}"
 
 
 def format_precise_seconds(seconds: float) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator, model_validator
 
-from scavenger.client.client import is_loopback
+from scavenger.client.profile import is_loopback
 from service.clouds.object_store import BucketEntry
 
 _Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z0-9]+)+$")]

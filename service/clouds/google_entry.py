@@ -6,7 +6,7 @@ import re
 
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator, model_validator
 
-from scavenger.client.client import is_loopback
+from scavenger.client.profile import is_loopback
 from service.clouds.object_store import BucketEntry
 
 

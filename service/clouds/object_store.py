@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator
 
 from scavenger.checkpoints import SignedRequest
-from scavenger.client.client import is_loopback
+from scavenger.client.profile import is_loopback
 
 # A request must begin before its signature has expired; how long it then takes does not matter.
 SIGNATURE_SECONDS = 900

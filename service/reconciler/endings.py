@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
+from scavenger.money import format_dollars
 from scavenger.protocol import StopAtMetric, StopRule
 from scavenger.schemas import JobPhase
 from service import ledger
@@ -49,8 +50,8 @@ def end_at_limit(state: JobState) -> Action | None:
         return None
     return Finish(
         JobPhase.CAPPED,
-        f"max_cost reached: ${state.accrued:.4f} of ${cap:.4f} spent, and the rest pays for no "
-        "further second",
+        f"max_cost reached: {format_dollars(float(state.accrued))} of {format_dollars(float(cap))} "
+        "spent, and the rest pays for no further second",
         remedy="raise limits.max_cost and submit again",
     )
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
+from scavenger.client.errors import error_classes, error_for_problem
 from scavenger.schemas import ProblemView
 from service.api.problems import PROBLEM_TYPES, ApiProblem, problem_uri
 from tests.contract.host import KEYS, host
@@ -129,3 +130,28 @@ def test_every_refusal_uses_a_word_of_the_catalog() -> None:
 def test_every_word_is_said() -> None:
     own = re.findall(r'ApiProblem\(\s*"(\w+)"', (ROOT / "service/api/problems.py").read_text())
     assert {word for _, word in words()} | set(own) == set(PROBLEM_TYPES)
+
+
+@pytest.mark.parametrize("code", PROBLEM_TYPES)
+def test_each_word_is_an_exception_of_its_own(code: str) -> None:
+    kind = PROBLEM_TYPES[code]
+    shown = ProblemView(type="", title=kind.title, status=kind.status, detail="", code=code)
+    error = error_for_problem(shown, "/v1/jobs/job_0")
+    assert error.code == code
+    assert error.remedy
+    of_its_status = error_for_problem(shown.model_copy(update={"code": "of_a_newer_controller"}))
+    assert isinstance(error, type(of_its_status)), "an older client must see a broader class"
+
+
+def test_no_exception_is_left_of_a_word_that_is_gone() -> None:
+    assert set(error_classes()) == set(PROBLEM_TYPES)
+
+
+def test_answers_of_one_status_advise_each_their_own() -> None:
+    """All of these said "correct it" before, although nothing was there to correct."""
+    codes = ("too_slow", "payload_too_large", "unsupported_media", "misdirected")
+    kinds = [error_classes()[code] for code in codes]
+    shown = ProblemView(type="", title="", status=400, detail="", code="")
+    remedies = {kind(shown).remedy for kind in kinds}
+    assert len(remedies) == len(codes)
+    assert not any("correct it" in remedy for remedy in remedies)

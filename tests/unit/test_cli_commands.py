@@ -281,7 +281,7 @@ def test_a_job_without_a_price_is_shown_with_the_one_that_the_controller_wrote_d
     controller = one(job_view(spec=planned))
     code, data, stderr = run(controller, "submit", str(document))
     assert (code, data) == (0, f"{ID}\n")
-    assert "one worker costs 0.24715 USD/h" in stderr
+    assert "one worker costs $0.24715/h" in stderr
     (sent,) = controller.submitted
     assert "price" not in sent
 

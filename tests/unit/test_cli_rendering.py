@@ -23,7 +23,7 @@ from scavenger.cli.errors import (
     render_report,
     report_error,
 )
-from scavenger.cli.jobs import PHASE_ICONS, render_job, render_jobs, report_outcome
+from scavenger.cli.jobs import PHASE_ICONS, render_job, render_jobs
 from scavenger.cli.models import render_models
 from scavenger.cli.output import ResponsiveTable
 from scavenger.cli.submit import render_plan
@@ -34,7 +34,7 @@ from scavenger.cli.watch import (
     render_events,
     render_live_view,
 )
-from scavenger.client.errors import NoToken, Unreachable, error_for_problem
+from scavenger.client.errors import JobFailed, NoToken, Unreachable, error_for_problem
 from scavenger.errors import DocumentProblem
 from scavenger.job.validation import parse_job
 from scavenger.schemas import (
@@ -483,7 +483,7 @@ def test_every_phase_has_a_shape_of_its_own():
 
 def test_a_job_in_detail_names_its_money():
     shown = text(render_job(job_view()))
-    assert "$0.00123 spent, $0.000410 of it searching · cap $0.0500 · ≈$0.00310 in the end" in shown
+    assert "$0.00123 spent, $0.000410 of it searching · cap $0.05 · ≈$0.00310 in the end" in shown
     assert "γ_n 1.61 · φ 410 samples" in shown
 
 
@@ -573,13 +573,13 @@ def test_a_plan_names_space_search_and_cap():
     assert "auto: a stored model if one fits, or else probes of 3 corners and what pays" in shown
     partial = text(render_plan(parse_job(DOCUMENT + "search: partial\n")))
     assert "partial: probes of 4 corners" in partial
-    assert "0.05 USD · 3m00s · one worker costs 0.13402 USD/h" in shown
+    assert "$0.05 · 3m00s · one worker costs $0.13402/h" in shown
 
 
 def test_a_plan_names_what_a_tariff_bills():
     hourly = "{per_hour: 0.02 USD/h, quantum: 1h}"
     shown = text(render_plan(parse_job(DOCUMENT.replace("0.13402 USD/h", hourly))))
-    assert "one worker costs 0.02 USD/h, billed by 1h00m" in shown
+    assert "one worker costs $0.02/h, billed by 1h00m" in shown
     custom = (
         "{per_vcpu_hour: 0.02 USD/h, per_gib_hour: 0.01 USD/h, vcpus: 4, "
         "memory: {fixed_gib: 1, gib_per_sample: 0.01}}"
@@ -598,7 +598,7 @@ def problem(status, **changes):
         "title": "The document cannot be used",
         "status": status,
         "detail": "",
-        "code": "validation",
+        "code": "validation" if status == 422 else "of_a_newer_controller",
     }
     return ProblemView(**(fields | changes))
 
@@ -656,7 +656,7 @@ def test_a_report_says_what_happened_and_what_to_do(error, expected):
 def test_a_failed_job_is_reported_with_its_place_and_its_last_lines():
     why = "worker-2 exited with code 1; its last lines:\nTraceback\nValueError: [x]"
     job = job_view(JobPhase.FAILED, reason=why, worker_exit_code=1)
-    shown = text(render_report(report_outcome(job)))
+    shown = text(render_report(report_error(JobFailed(job))))
     assert shown.splitlines()[0] == f"✗ Job digits ({ID}) failed"
     assert "ValueError: [x]" in shown
     assert "K=2 B=256 · iteration 812 · worker's exit code 1 · $0.00123 spent" in shown
@@ -721,7 +721,7 @@ job_019aa0b4c8e5f3d2a71  digits  ▶ training  21.4s
   metrics    accuracy 0.953 · loss 0.211
   noise      γ_n 1.61 · φ 410 samples
   iteration  █████████▒ τ 18.7 ms = compute 16.1 ms + sync 2.6 ms
-  cost       $0.00123 spent, $0.000410 of it searching · cap $0.0500 · ≈$0.00310 in the end
+  cost       $0.00123 spent, $0.000410 of it searching · cap $0.05 · ≈$0.00310 in the end
 
   +19.0s  resize     K=4 B=256: probe 3 of 4
   +20.0s  resize     K=4 B=256: probe 3 of 4"""

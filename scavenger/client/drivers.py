@@ -1,0 +1,221 @@
+"""Carries the client's conversations out over HTTP: one driver blocks, the other awaits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from scavenger.client.core import (
+    ApiRequest,
+    Conversation,
+    Found,
+    ItemT,
+    Listing,
+    Outcome,
+    Pause,
+    ResultT,
+)
+from scavenger.client.errors import Unreachable
+from scavenger.client.profile import ConnectionProfile, find_profile, is_loopback
+
+StepT = TypeVar("StepT")
+CONNECT_TIMEOUT = 5.0
+FAILURES = (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL)
+
+
+class Driver:
+    """What both drivers know: the controller's address and token, and how long they pause.
+
+    Attributes:
+        url: Base address of the controller.
+        pause: Seconds before a request whose answer was lost is sent again.
+    """
+
+    def __init__(self, url: str | None, token: str | None, pause: float) -> None:
+        profile = ConnectionProfile(url, token) if url and token else find_profile(url, token)
+        self.url, self.pause, self._token = profile.url, pause, profile.token
+
+    def _http_options(self) -> dict[str, Any]:
+        try:
+            host = httpx.URL(self.url).host
+        except httpx.InvalidURL as error:
+            raise Unreachable(self.url, f"this is no address: {error}") from None
+        return {
+            "base_url": self.url,
+            "headers": {"Authorization": f"Bearer {self._token}"},
+            # A proxy cannot reach this machine's own loopback address.
+            "trust_env": not is_loopback(host),
+        }
+
+    def _failure(self, error: Exception) -> Unreachable:
+        failure = Unreachable(self.url, str(error) or type(error).__name__)
+        failure.__cause__ = error
+        return failure
+
+    def _seconds(self, pause: Pause) -> float:
+        return max(pause.seconds, pause.turns * self.pause)
+
+
+class BlockingDriver(Driver):
+    """Carries conversations out in the calling thread."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        pause: float = 1.0,
+    ) -> None:
+        """Open a client; the first method sends the first request.
+
+        Without arguments it finds the controller as the command line does: by ``SCAVENGER_URL`` and
+        ``SCAVENGER_TOKEN``, or else the one that runs on this computer.
+
+        Args:
+            url: Base address, such as ``http://127.0.0.1:8321``.
+            token: Bearer token.
+            transport: Transport of httpx; the network if None.
+            pause: Seconds before a request whose answer was lost is sent again.
+
+        Raises:
+            Unreachable: No controller is known.
+            NoToken: A controller is known, but no token for it.
+        """
+        super().__init__(url, token, pause)
+        self._http = httpx.Client(**self._http_options(), transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def converse(self, conversation: Conversation[ResultT]) -> ResultT:
+        """Carry a conversation out and return its result."""
+        outcome: Outcome | Unreachable = None
+        while True:
+            try:
+                step = advance(conversation, outcome)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            outcome = self._perform(step)
+
+    def iterate(self, items: Listing[ItemT]) -> Iterator[ItemT]:
+        """Carry a conversation out and yield the items it finds."""
+        outcome: Outcome | Unreachable = None
+        while True:
+            try:
+                step = advance(items, outcome)
+            except StopIteration:
+                return
+            if isinstance(step, Found):
+                outcome = None
+                yield step.item
+            else:
+                outcome = self._perform(step)
+
+    def _perform(self, step: ApiRequest[Any] | Pause) -> Outcome | Unreachable:
+        if isinstance(step, Pause):
+            time.sleep(self._seconds(step))
+            return None
+        content = step.content if isinstance(step.content, bytes) else step.content()
+        try:
+            return self._http.request(
+                step.method,
+                step.path,
+                params=step.parameters,
+                content=content,
+                headers=step.headers,
+                timeout=httpx.Timeout(step.timeout, connect=CONNECT_TIMEOUT),
+            )
+        except FAILURES as error:
+            return self._failure(error)
+
+
+class AwaitingDriver(Driver):
+    """Carries conversations out in an event loop."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        pause: float = 1.0,
+    ) -> None:
+        """Open a client, as ``Client`` does; arguments and errors are the same."""
+        super().__init__(url, token, pause)
+        self._http = httpx.AsyncClient(**self._http_options(), transport=transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def converse(self, conversation: Conversation[ResultT]) -> ResultT:
+        """Carry a conversation out and return its result."""
+        outcome: Outcome | Unreachable = None
+        while True:
+            try:
+                step = advance(conversation, outcome)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            outcome = await self._perform(step)
+
+    async def iterate(self, items: Listing[ItemT]) -> AsyncIterator[ItemT]:
+        """Carry a conversation out and yield the items it finds."""
+        outcome: Outcome | Unreachable = None
+        while True:
+            try:
+                step = advance(items, outcome)
+            except StopIteration:
+                return
+            if isinstance(step, Found):
+                outcome = None
+                yield step.item
+            else:
+                outcome = await self._perform(step)
+
+    async def _perform(self, step: ApiRequest[Any] | Pause) -> Outcome | Unreachable:
+        if isinstance(step, Pause):
+            await asyncio.sleep(self._seconds(step))
+            return None
+        content = step.content if isinstance(step.content, bytes) else chunks(step.content())
+        try:
+            return await self._http.request(
+                step.method,
+                step.path,
+                params=step.parameters,
+                content=content,
+                headers=step.headers,
+                timeout=httpx.Timeout(step.timeout, connect=CONNECT_TIMEOUT),
+            )
+        except FAILURES as error:
+            return self._failure(error)
+
+
+def advance(conversation: Generator[StepT, Outcome, Any], outcome: Outcome | Unreachable) -> StepT:
+    """Tell a conversation how its last step went, and return its next one."""
+    if isinstance(outcome, Unreachable):
+        return conversation.throw(outcome)
+    return conversation.send(outcome)
+
+
+async def chunks(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the parts of a body; they come from a file on a local disk, which is not awaited."""
+    for part in parts:
+        yield part

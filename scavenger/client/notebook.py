@@ -1,0 +1,41 @@
+"""The curve of a job for programs and notebooks: as rows, as CSV, for pandas, and as a picture."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from scavenger.schemas import CurveView, PointView
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class ShownCurve(CurveView):
+    """The curve of a job, as ``client.curve`` returns it."""
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each point, as JSON values; ``violations`` are joined by semicolons."""
+        return [
+            {**point.model_dump(mode="json"), "violations": "; ".join(point.violations)}
+            for point in self.points
+        ]
+
+    def to_csv(self) -> str:
+        """Return the points as CSV, with a line of names first."""
+        text = StringIO()
+        writer = csv.DictWriter(text, [*PointView.model_fields], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.to_rows())
+        return text.getvalue()
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the points as a table of pandas.
+
+        Raises:
+            ImportError: Pandas is not installed.
+        """
+        import pandas
+
+        return pandas.DataFrame(self.to_rows(), columns=[*PointView.model_fields])
