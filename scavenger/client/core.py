@@ -30,7 +30,7 @@ ANSWER_TIMEOUT = 15.0
 REQUEST_ATTEMPTS = 3
 MAX_PAGE_SIZE = 200  # the largest that the controller allows
 # A command that asks for patience longer than this had better say so and end.
-MAX_RETRY_PAUSE = 10.0
+MAX_REPEAT_PAUSE = 10.0
 # Errors before the first byte left: the controller cannot have acted, and a repetition fails alike.
 NOT_SENT_ERRORS = (
     httpx.ConnectError,
@@ -38,14 +38,14 @@ NOT_SENT_ERRORS = (
     httpx.UnsupportedProtocol,
     httpx.InvalidURL,
 )
-LOOK_INTERVAL = 1.0  # seconds between two looks at a job
+JOB_LOOK_INTERVAL = 1.0  # seconds between two looks at a job
 PATIENT_ATTEMPTS = 30  # with that interval longer than a controller takes to restart
 KEY_HEADER = "Idempotency-Key"
 DOCUMENT_MEDIA_TYPES = {"yaml": "application/yaml", "json": "application/json"}
 
-ResultT = TypeVar("ResultT")
+AgreedT = TypeVar("AgreedT")
 ViewT = TypeVar("ViewT", bound=View)
-ItemT = TypeVar("ItemT")
+ListedT = TypeVar("ListedT")
 QueryParameters = Mapping[str, str | int]
 
 
@@ -91,16 +91,16 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[ItemT]):
+class Found(Generic[ListedT]):
     """One item of an iteration."""
 
-    item: ItemT
+    item: ListedT
 
 
 Step = ApiRequest[Any] | Pause
 Outcome = httpx.Response | None
-Conversation = Generator[Step, Outcome, ResultT]
-Listing = Generator[Step | Found[ItemT], Outcome, None]
+Conversation = Generator[Step, Outcome, AgreedT]
+Listing = Generator[Step | Found[ListedT], Outcome, None]
 
 
 def send(request: ApiRequest[ViewT]) -> Conversation[ViewT]:
@@ -128,7 +128,7 @@ def seconds_to_retry(request: ApiRequest[Any], error: Unreachable | ErrorRespons
         return None
     if isinstance(error, ErrorResponse):
         wanted = error.retry_after
-        return None if wanted is None or wanted > MAX_RETRY_PAUSE else wanted
+        return None if wanted is None or wanted > MAX_REPEAT_PAUSE else wanted
     cause = error.__cause__
     # What was never sent fails alike. A silent controller is not asked to read again: the request
     # waited long enough. One that changes something may have been carried out, and must be known.
@@ -138,8 +138,8 @@ def seconds_to_retry(request: ApiRequest[Any], error: Unreachable | ErrorRespons
 
 
 def iterate_items(
-    request: ApiRequest[ViewT], items_of: Callable[[ViewT], Iterable[ItemT]]
-) -> Listing[ItemT]:
+    request: ApiRequest[ViewT], items_of: Callable[[ViewT], Iterable[ListedT]]
+) -> Listing[ListedT]:
     """Yield the items of a list; a page is requested only when the iteration reaches it."""
     following: ApiRequest[ViewT] | None = request
     while following is not None:
@@ -150,10 +150,10 @@ def iterate_items(
 
 
 def read_items(
-    request: ApiRequest[ViewT], items_of: Callable[[ViewT], Sequence[ItemT]], limit: int
-) -> Conversation[tuple[list[ItemT], str | None]]:
+    request: ApiRequest[ViewT], items_of: Callable[[ViewT], Sequence[ListedT]], limit: int
+) -> Conversation[tuple[list[ListedT], str | None]]:
     """Return the first items of a list, and the cursor of the others; None where there are none."""
-    found = list[ItemT]()
+    found = list[ListedT]()
     while True:
         size = min(limit - len(found), MAX_PAGE_SIZE)
         request = get(request.view, request.path, {**request.parameters, "limit": size})
@@ -171,7 +171,7 @@ def send_patiently(request: ApiRequest[ViewT]) -> Conversation[ViewT]:
         try:
             return (yield from send(request))
         except Unreachable:
-            yield Pause(LOOK_INTERVAL)
+            yield Pause(JOB_LOOK_INTERVAL)
     return (yield from send(request))
 
 

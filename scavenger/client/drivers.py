@@ -13,11 +13,11 @@ from scavenger.client.core import (
     ApiRequest,
     Conversation,
     Found,
-    ItemT,
+    ListedT,
     Listing,
     Outcome,
     Pause,
-    ResultT,
+    AgreedT,
 )
 from scavenger.client.errors import Unreachable
 from scavenger.client.profile import ConnectionProfile, find_profile, is_loopback
@@ -99,7 +99,7 @@ class BlockingDriver(Driver):
         """Close the connections."""
         self._http.close()
 
-    def converse(self, conversation: Conversation[ResultT]) -> ResultT:
+    def converse(self, conversation: Conversation[AgreedT]) -> AgreedT:
         """Carry a conversation out and return its result."""
         outcome: Outcome | Unreachable = None
         while True:
@@ -109,7 +109,7 @@ class BlockingDriver(Driver):
                 return end.value  # type: ignore[no-any-return]
             outcome = self._perform(step)
 
-    def iterate(self, items: Listing[ItemT]) -> Iterator[ItemT]:
+    def iterate(self, items: Listing[ListedT]) -> Iterator[ListedT]:
         """Carry a conversation out and yield the items it finds."""
         outcome: Outcome | Unreachable = None
         while True:
@@ -166,7 +166,7 @@ class AwaitingDriver(Driver):
         """Close the connections."""
         await self._http.aclose()
 
-    async def converse(self, conversation: Conversation[ResultT]) -> ResultT:
+    async def converse(self, conversation: Conversation[AgreedT]) -> AgreedT:
         """Carry a conversation out and return its result."""
         outcome: Outcome | Unreachable = None
         while True:
@@ -176,7 +176,7 @@ class AwaitingDriver(Driver):
                 return end.value  # type: ignore[no-any-return]
             outcome = await self._perform(step)
 
-    async def iterate(self, items: Listing[ItemT]) -> AsyncIterator[ItemT]:
+    async def iterate(self, items: Listing[ListedT]) -> AsyncIterator[ListedT]:
         """Carry a conversation out and yield the items it finds."""
         outcome: Outcome | Unreachable = None
         while True:

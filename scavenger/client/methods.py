@@ -14,9 +14,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, overload
 from scavenger.client.core import (
     ApiRequest,
     Conversation,
-    ItemT,
+    ListedT,
     Listing,
-    ResultT,
+    AgreedT,
     ViewT,
     send,
 )
@@ -25,11 +25,11 @@ from scavenger.client.drivers import AwaitingDriver, BlockingDriver
 ParametersT = ParamSpec("ParametersT")
 
 
-class ConversationMethod(Generic[ParametersT, ResultT]):
+class ConversationMethod(Generic[ParametersT, AgreedT]):
     """A method of both clients that has one result."""
 
     def __init__(
-        self, describe: Callable[Concatenate[Any, ParametersT], Conversation[ResultT]]
+        self, describe: Callable[Concatenate[Any, ParametersT], Conversation[AgreedT]]
     ) -> None:
         self.describe = describe
         self.__doc__ = describe.__doc__
@@ -37,21 +37,21 @@ class ConversationMethod(Generic[ParametersT, ResultT]):
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, client: BlockingDriver, owner: type) -> Callable[ParametersT, ResultT]: ...
+    def __get__(self, client: BlockingDriver, owner: type) -> Callable[ParametersT, AgreedT]: ...
     @overload
     def __get__(
         self, client: AwaitingDriver, owner: type
-    ) -> Callable[ParametersT, Awaitable[ResultT]]: ...
+    ) -> Callable[ParametersT, Awaitable[AgreedT]]: ...
     def __get__(self, client: BlockingDriver | AwaitingDriver | None, owner: type) -> Any:
         if client is None:
             return self
         return bind(self.describe, client, client.converse)
 
 
-class ListingMethod(Generic[ParametersT, ItemT]):
+class ListingMethod(Generic[ParametersT, ListedT]):
     """A method of both clients that yields items."""
 
-    def __init__(self, describe: Callable[Concatenate[Any, ParametersT], Listing[ItemT]]) -> None:
+    def __init__(self, describe: Callable[Concatenate[Any, ParametersT], Listing[ListedT]]) -> None:
         self.describe = describe
         self.__doc__ = describe.__doc__
 
@@ -60,11 +60,11 @@ class ListingMethod(Generic[ParametersT, ItemT]):
     @overload
     def __get__(
         self, client: BlockingDriver, owner: type
-    ) -> Callable[ParametersT, Iterator[ItemT]]: ...
+    ) -> Callable[ParametersT, Iterator[ListedT]]: ...
     @overload
     def __get__(
         self, client: AwaitingDriver, owner: type
-    ) -> Callable[ParametersT, AsyncIterator[ItemT]]: ...
+    ) -> Callable[ParametersT, AsyncIterator[ListedT]]: ...
     def __get__(self, client: BlockingDriver | AwaitingDriver | None, owner: type) -> Any:
         if client is None:
             return self
@@ -86,15 +86,15 @@ def one_request(
 
 
 def conversation(
-    describe: Callable[Concatenate[Any, ParametersT], Conversation[ResultT]],
-) -> ConversationMethod[ParametersT, ResultT]:
+    describe: Callable[Concatenate[Any, ParametersT], Conversation[AgreedT]],
+) -> ConversationMethod[ParametersT, AgreedT]:
     """Make a method of a generator of steps; the method returns what the generator returns."""
     return ConversationMethod(describe)
 
 
 def listing(
-    describe: Callable[Concatenate[Any, ParametersT], Listing[ItemT]],
-) -> ListingMethod[ParametersT, ItemT]:
+    describe: Callable[Concatenate[Any, ParametersT], Listing[ListedT]],
+) -> ListingMethod[ParametersT, ListedT]:
     """Make a method of a generator of steps and items; the method yields the items."""
     return ListingMethod(describe)
 

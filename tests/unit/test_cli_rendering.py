@@ -586,7 +586,7 @@ def test_a_plan_names_what_a_tariff_bills():
     )
     wanted = DOCUMENT.replace("0.13402 USD/h", custom) + "search: universal\nlaws: paper\n"
     shown = text(render_plan(parse_job(wanted + "objective: {time_weight: 0.25}\n")))
-    assert "one worker costs at most 0.1156 USD/h" in shown
+    assert "one worker costs at most $0.1156/h" in shown
     assert "universal: the average of all stored models" in shown
     assert "objective  optimum at time 25%, cost 75%" in shown
     assert "laws       the paper's" in shown

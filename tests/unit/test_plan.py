@@ -129,7 +129,7 @@ CASES = {
             job=chosen(spec=spec(limits={**document()["limits"], "max_cost": "0.0125 USD"})),
         ),
         Finish,
-        "max_cost reached: $0.0120 of $0.0125",
+        "max_cost reached: $0.01 of $0.01",
     ),
     "max_time ends a job": (
         snapshot(job=chosen(spec=spec(limits={**document()["limits"], "max_time": "59s"}))),
