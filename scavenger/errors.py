@@ -35,6 +35,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 20
     SERVER = 21
     INTERRUPTED = 130
+    CLOSED_PIPE = 141
 
 
 class ScavengerError(Exception):

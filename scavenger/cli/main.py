@@ -1,33 +1,54 @@
-"""The ``scavenger`` command: its subcommands, and how errors become a report and an exit code."""
+"""The ``scavenger`` command: the table of its commands, and how errors become an exit code.
+
+A new command is one line of ``COMMANDS``: name, place, half a line of summary, panel, example.
+"""
 
 from __future__ import annotations
 
-import io
+import os
 import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from scavenger.cli.admin import admin_commands
-from scavenger.cli.cost import cost
-from scavenger.cli.curve import curve
-from scavenger.cli.demo import demo
-from scavenger.cli.doctor import doctor
-from scavenger.cli.errors import render_report, report_error
-from scavenger.cli.evaluate import evaluate
-from scavenger.cli.fit import fit
-from scavenger.cli.jobs import cancel, list_jobs, show
-from scavenger.cli.models import models
-from scavenger.cli.offers import offers
-from scavenger.cli.output import open_console, open_terminal
-from scavenger.cli.prices import price_commands
-from scavenger.cli.programs import SERVE_CONTEXT, agent, serve
-from scavenger.cli.simulate import simulate
-from scavenger.cli.submit import submit
-from scavenger.cli.tokens import token_commands
-from scavenger.cli.watch import events, watch
+from scavenger.cli.commands import CommandEntry, CommandTable
 from scavenger.errors import ExitCode, ScavengerError
+
+# Every word after the name of a program goes to it, --help too.
+PROGRAM_SETTINGS = {
+    "allow_interspersed_args": False,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+BEGIN, JOBS, KNOWN = "To begin", "Jobs", "Models, machines and money"
+OFFLINE, ADMIN = "Without a controller", "Administration"
+
+# One line each, however long.
+# fmt: off
+# ruff: noqa: E501
+COMMANDS = (
+    CommandEntry("demo", "demo:demo", "Train one job twice on this computer", BEGIN, "demo"),
+    CommandEntry("serve", "programs:serve", "Run the controller until Ctrl-C", BEGIN, "", PROGRAM_SETTINGS),
+    CommandEntry("doctor", "doctor:doctor", "Check a controller and its computer", BEGIN, "doctor"),
+    CommandEntry("submit", "submit:submit", "Submit a job", JOBS, "submit job.yaml --watch"),
+    CommandEntry("list", "jobs:list_jobs", "List jobs, newest first", JOBS, "list -o json"),
+    CommandEntry("show", "jobs:show", "Show one job in detail", JOBS, "show latest"),
+    CommandEntry("watch", "watch:watch", "Show a job until it ends", JOBS, "watch latest"),
+    CommandEntry("curve", "curve:curve", "Show time and cost of each configuration", JOBS, "curve digits -o json"),
+    CommandEntry("events", "watch:events", "Show what happened to a job, and why", JOBS, "events latest --follow"),
+    CommandEntry("cancel", "jobs:cancel", "Cancel a job", JOBS, "cancel digits --yes"),
+    CommandEntry("models", "models:models", "List stored models, which later jobs reuse", KNOWN, "models"),
+    CommandEntry("offers", "offers:offers", "List machines of the clouds, cheapest first", KNOWN, "offers --needs vcpus=4,memory=16"),
+    CommandEntry("prices", "prices:price_commands", "List or import prices of machines", KNOWN),
+    CommandEntry("cost", "cost:cost", "Show what machines cost", KNOWN, "cost --by day"),
+    CommandEntry("simulate", "simulate:simulate", "Compare search strategies on a simulated job", OFFLINE, "simulate --strategy partial --seeds 5"),
+    CommandEntry("fit", "fit:fit", "Fit the models to your measurements", OFFLINE, "fit steps.csv epochs.csv --dataset-size 50000"),
+    CommandEntry("evaluate", "evaluate:evaluate", "Check predictions against measurements", OFFLINE, "evaluate steps.csv --points 4,6"),
+    CommandEntry("agent", "programs:agent", "Run a script under the agent, or test it here", OFFLINE, "agent run -- python train.py", {"allow_interspersed_args": False}),
+    CommandEntry("token", "tokens:token_commands", "Manage API tokens", ADMIN),
+    CommandEntry("admin", "admin:admin_commands", "Orphaned machines, backup, restore", ADMIN),
+)
+# fmt: on
 
 UrlOption = Annotated[
     str | None, typer.Option("--url", help="Address of the controller. Default: SCAVENGER_URL.")
@@ -41,25 +62,50 @@ TokenOption = Annotated[
 ]
 
 
-class ErrorReportingGroup(TyperGroup):
-    """Command group that turns an error of a command into a report and an exit code."""
+def print_version(is_wanted: bool) -> None:
+    """Print the version of this program and end."""
+    if is_wanted:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"scavenger {version('scavenger')}\n")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=print_version, is_eager=True, help="Show this program's version."
+    ),
+]
+
+
+class MainCommands(CommandTable):
+    """The commands of ``scavenger``; an error of one becomes a report and an exit code."""
+
+    entries = COMMANDS
+    programs = ("agent", "serve")
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except ScavengerError as error:
+            from scavenger.cli.errors import render_report, report_error
+            from scavenger.cli.output import open_console
+
             open_console(is_stderr=True).print(render_report(report_error(error)))
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
+        except BrokenPipeError:
+            raise typer.Exit(close_output()) from None
 
 
 app = typer.Typer(
-    cls=ErrorReportingGroup,
+    cls=MainCommands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="To begin: scavenger demo",
+    epilog="To begin: scavenger demo. --url and --token may stand after the command, too.",
 )
 
 
@@ -68,42 +114,26 @@ def root(
     context: typer.Context,
     url: UrlOption = None,
     secret: TokenOption = None,
+    version: VersionOption = False,
 ) -> None:
     """Choose workers and batch size while a training job runs, and resize it live."""
+    from scavenger.cli.output import open_terminal
+
     # Tests pass a terminal of their own in as the object of the context.
     context.obj = context.obj or open_terminal(url, secret)
 
 
-app.command(epilog="Example: scavenger demo")(demo)
-app.command(context_settings=SERVE_CONTEXT)(serve)
-app.command(epilog="Example: scavenger submit job.yaml --watch")(submit)
-app.command("list", epilog="Example: scavenger list -o json")(list_jobs)
-app.command(epilog="Example: scavenger show latest")(show)
-app.command(epilog="Example: scavenger watch latest")(watch)
-app.command(epilog="Example: scavenger curve digits -o json")(curve)
-app.command(epilog="Example: scavenger events latest --follow")(events)
-app.command(epilog="Example: scavenger cancel digits --yes")(cancel)
-app.command(epilog="Example: scavenger models")(models)
-app.command(epilog="Example: scavenger offers --needs vcpus=4,memory=16")(offers)
-app.command(epilog="Example: scavenger cost --by day")(cost)
-app.command(epilog="Example: scavenger doctor")(doctor)
-app.command(epilog="Example: scavenger simulate --strategy partial --seeds 5")(simulate)
-app.command(epilog="Example: scavenger fit steps.csv epochs.csv --dataset-size 50000")(fit)
-app.command(epilog="Example: scavenger evaluate steps.csv --points 4,6")(evaluate)
-app.command(
-    context_settings={"allow_interspersed_args": False},
-    epilog="Example: scavenger agent run -- python train.py",
-)(agent)
-
-app.add_typer(admin_commands, name="admin")
-app.add_typer(price_commands, name="prices")
-app.add_typer(token_commands, name="token")
+def close_output() -> ExitCode:
+    """Let the rest of the output vanish, since its reader went away, as `head` does."""
+    # Python flushes standard output at its end, and would complain again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.CLOSED_PIPE
 
 
 def main() -> None:
     """Run the command line of this process."""
+    from scavenger.cli.characters import use_characters_of
+
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A terminal without ★ in its character set shows ? instead of ending the program.
-            stream.reconfigure(errors="replace")
+        use_characters_of(stream)
     app()

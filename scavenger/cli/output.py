@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 from rich.cells import cell_len
@@ -22,10 +22,11 @@ from rich.table import Table
 from rich.text import Text
 
 from scavenger import money
-from scavenger.client.client import Client
-from scavenger.client.profile import find_profile
 from scavenger.job.fields import format_duration
 from scavenger.schemas import ConfigView, MoneyView, PointView, View
+
+if TYPE_CHECKING:
+    from scavenger.client.client import Client
 
 
 class OutputFormat(StrEnum):
@@ -85,8 +86,10 @@ def open_terminal(url: str | None, token: str | None) -> Terminal:
     """Return the terminal of this process. It looks the profile up when a command connects."""
 
     def connect() -> Client:
-        profile = find_profile(url, token)
-        return Client(profile.url, profile.token)
+        # Imported late: a command that asks no controller starts sooner without it.
+        from scavenger.client.client import Client
+
+        return Client(url, token)
 
     return Terminal(open_console(), open_console(is_stderr=True), connect)
 

@@ -14,13 +14,6 @@ import typer
 
 from scavenger.cli.errors import ExtraNotInstalled
 
-# Every word after the name goes to the controller, --help too.
-SERVE_CONTEXT = {
-    "allow_interspersed_args": False,
-    "ignore_unknown_options": True,
-    "help_option_names": [],
-}
-
 ServeArguments = Annotated[list[str] | None, typer.Argument(metavar="[OPTIONS]")]
 AgentArguments = Annotated[
     list[str] | None,

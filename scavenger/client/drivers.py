@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from scavenger.client.core import (
+    AgreedT,
     ApiRequest,
     Conversation,
     Found,
@@ -17,7 +18,6 @@ from scavenger.client.core import (
     Listing,
     Outcome,
     Pause,
-    AgreedT,
 )
 from scavenger.client.errors import Unreachable
 from scavenger.client.profile import ConnectionProfile, find_profile, is_loopback

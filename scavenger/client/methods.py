@@ -12,11 +12,11 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, overload
 
 from scavenger.client.core import (
+    AgreedT,
     ApiRequest,
     Conversation,
     ListedT,
     Listing,
-    AgreedT,
     ViewT,
     send,
 )
