@@ -56,7 +56,7 @@ SpoolArgument = Annotated[
 ]
 ControllerOption = Annotated[
     str | None,
-    typer.Option("--controller", help="Address of the controller; else the one the spool names."),
+    typer.Option("--url", help="Address of the controller; else the one the spool names."),
 ]
 SyncTokenOption = Annotated[
     str | None,

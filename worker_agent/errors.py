@@ -40,8 +40,7 @@ class ControllerUnreachable(AgentError):
     exit_code = ExitCode.UNREACHABLE
     headline = "no controller answers"
     remedy = (
-        "name another address: --controller URL. Else nothing is lost: run the same command again "
-        "later"
+        "name another address: --url URL. Else nothing is lost: run the same command again later"
     )
 
     def __init__(self, why: str, status: int | None = None) -> None:
@@ -70,7 +69,7 @@ class ControllerRefused(AgentError):
                 self._next_step = "pass the token of an operator: SCAVENGER_TOKEN or --token"
             case 404:
                 self.exit_code = ExitCode.NOT_FOUND
-                self._next_step = "name the controller that ran the job: --controller URL"
+                self._next_step = "name the controller that ran the job: --url URL"
             case 409:
                 self.exit_code = ExitCode.CONFLICT
                 self._next_step = "run the same command again when the job has ended"

@@ -63,7 +63,7 @@ def sweep(
             confirm_newest_sweep(terminal, client, newest, output)
             return
     table = render_sweep(newest.sweeps[0]) if newest.sweeps else Text()
-    if newest.sweeps or output is OutputFormat.JSON:
+    if newest.sweeps or output is not OutputFormat.TABLE:
         terminal.print_result(newest, output, table)
     if not newest.sweeps:
         terminal.print_message(

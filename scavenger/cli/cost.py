@@ -41,7 +41,7 @@ def cost(
     terminal = get_terminal(context)
     with terminal.connect() as client:
         report = client.get_cost(by.value)
-    if report.entries or output is OutputFormat.JSON:
+    if report.entries or output is not OutputFormat.TABLE:
         terminal.print_result(report, output, render_cost(report))
     if not report.entries:
         terminal.print_message("No machine has cost anything yet.")

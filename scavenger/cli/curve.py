@@ -53,9 +53,9 @@ def curve(
         table = render_curve(found, width=terminal.stdout.width, show_all=every)
         terminal.print_result(found, output, table)
         return
-    if output is OutputFormat.JSON:
+    if output is not OutputFormat.TABLE:
         # Without points there are still probes and resizes, which programs may want.
-        terminal.write_line(found.model_dump_json(indent=2))
+        terminal.print_result(found, output, "")
     raise CurveUnavailable(shown, found.why)
 
 

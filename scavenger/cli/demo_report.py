@@ -96,7 +96,7 @@ def indent(text: Text) -> RenderableType:
 
 def resizes_section(curve: CurveView) -> list[RenderableType]:
     """Report the resizes."""
-    changes = [resize for resize in curve.resizes if resize.before is not None]
+    changes = [r for r in curve.resizes if r.before not in (None, r.after)]
     if not changes:
         return [render_heading(4, "It never had to change its configuration")]
     pauses = [resize.pause for resize in changes if resize.pause is not None]

@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from scavenger.cli.options import (
-    JsonOption,
     OutputOption,
     TableFilesArgument,
     expand_counts,
@@ -26,7 +25,6 @@ from scavenger.cli.output import (
     UNKNOWN_VALUE,
     OutputFormat,
     ResponsiveTable,
-    dump_json,
     format_number,
     get_terminal,
     long_name_column,
@@ -117,7 +115,6 @@ def evaluate(
     random: RandomDesignsOption = 0,
     seed: SeedOption = 0,
     topology: DefaultTopologyOption = "all_reduce",
-    json: JsonOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Predict measurements from a few of their rows, and compare with the other rows.
@@ -145,12 +142,10 @@ def evaluate(
     if not findings:
         terminal.print_message("Nothing to check: no table has more rows than points to fit to")
     evaluation = summarise_findings(findings)
-    if json or output is OutputFormat.JSON:
-        document = TypeAdapter(Evaluation).dump_python(evaluation, mode="json")
-        versioned = {"version": EVALUATION_FORMAT_VERSION, **document}
-        terminal.write_line(dump_json(versioned))
-    else:
-        terminal.stdout.print(render_evaluation(evaluation))
+    document = TypeAdapter(Evaluation).dump_python(evaluation, mode="json")
+    versioned = {"version": EVALUATION_FORMAT_VERSION, **document}
+    names = sorted({finding.table for finding in findings})
+    terminal.print_document(versioned, output, render_evaluation(evaluation), names)
 
 
 def worker_bounds(workers: str | None, fewest: int) -> tuple[int, int | None]:

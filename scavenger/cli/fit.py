@@ -11,9 +11,8 @@ import typer
 
 from scavenger.cli.errors import TableNotSelected
 from scavenger.cli.fit_picture import draw_fit
-from scavenger.cli.fit_report import fit_to_json, render_fit
+from scavenger.cli.fit_report import fit_document, render_fit
 from scavenger.cli.options import (
-    JsonOption,
     OutputOption,
     TableFilesArgument,
     choice_parser,
@@ -125,7 +124,6 @@ def fit(
     batch: BatchOption = None,
     noise_scale: NoiseScaleOption = None,
     plot: PlotOption = None,
-    json: JsonOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Fit the models to your own measurements and choose a configuration. Starts no machine.
@@ -166,10 +164,9 @@ def fit(
         report = report_fit(steps, request)
     except NotEnoughData as error:
         raise invalid_table(files[0], [DocumentProblem("", str(error))]) from None
-    if json or output is OutputFormat.JSON:
-        terminal.write_line(fit_to_json(report))
-    else:
-        terminal.stdout.print(render_fit(report))
+    configs = [judged.point.config for judged in report.points]
+    names = [f"k{config.workers}-b{config.global_batch}" for config in configs]
+    terminal.print_document(fit_document(report), output, render_fit(report), names)
     if plot is not None:
         save_picture(report, plot)
         terminal.print_message(f"Wrote {plot}")

@@ -13,7 +13,6 @@ from scavenger.cli.output import (
     UNKNOWN_VALUE,
     Cell,
     ResponsiveTable,
-    dump_json,
     format_change,
     format_dollars,
     format_milliseconds,
@@ -58,80 +57,78 @@ MAX_PREDICTION_ROWS = 24
 MAX_MEASUREMENT_ROWS = 16
 
 
-def fit_to_json(report: FitReport) -> str:
-    """Write a report as JSON; docs/measurements.md says what its keys mean."""
+def fit_document(report: FitReport) -> dict[str, object]:
+    """Return a report as JSON values; docs/measurements.md says what their keys mean."""
     steps, epochs, chosen = report.steps, report.epochs, report.chosen
     model, law = steps.model, epochs.model
     # Written out key by key, because programs of users read them: a field that is renamed in the
     # library must not rename a key here.
-    return dump_json(
-        {
-            "version": FIT_FORMAT_VERSION,
-            "table": report.table,
-            "rows": report.rows,
-            "topology": steps.topology,
-            "laws": steps.laws,
-            "basis": report.curve.basis,
-            "cost_unit": report.cost_unit,
-            "step_time": {
-                **law_json(model.laws[0]),
-                "averaged": [
-                    {"weight": weight, **law_json(each)}
-                    for weight, each in zip(model.weights, model.laws, strict=True)
-                ],
-                "spread": model.spread or 0.0,
-                "error": steps.mean_error,
-                "left_out_error": steps.cross_validation_error,
-                "why": steps.why,
-            },
-            "epochs": {
-                "law": law.formula,
-                "noise_scale": law.noise_scale,
-                "critical_batch": law.critical_batch,
-                "noisy_samples": law.noisy_samples,
-                "at_batch": epochs.reference_batch,
-                "epochs": epochs.epochs,
-                "spread": law.spread,
-                "why": epochs.why,
-            },
-            "measured": [
-                {
-                    "place": config_json(each.config),
-                    "step_time": each.step_time,
-                    "predicted": each.predicted,
-                    "error": each.error,
-                    "left_out_error": each.cross_validation_error,
-                }
-                for each in report.measured
+    return {
+        "version": FIT_FORMAT_VERSION,
+        "table": report.table,
+        "rows": report.rows,
+        "topology": steps.topology,
+        "laws": steps.laws,
+        "basis": report.curve.basis,
+        "cost_unit": report.cost_unit,
+        "step_time": {
+            **law_json(model.laws[0]),
+            "averaged": [
+                {"weight": weight, **law_json(each)}
+                for weight, each in zip(model.weights, model.laws, strict=True)
             ],
-            "points": [
-                {
-                    "place": config_json(point.config),
-                    "step_time": point.step_time,
-                    "measured_step_time": point.measured_step_time,
-                    "epochs": point.epochs,
-                    "time": interval_json(point.time, point.time_range),
-                    "cost": interval_json(point.cost, point.cost_range),
-                    "is_on_front": judged.is_on_front,
-                    "violations": judged.violations,
-                }
-                for judged in report.points
-                for point in (judged.point,)
-            ],
-            "start": config_json(report.start),
-            **{name: config_json(report.marked(name)) for name in ("fastest", "cheapest", "knee")},
-            "knee_bends": report.marks["knee"].bends,
-            "chosen": {
-                "place": config_json(chosen.point.config),
-                "objective": report.curve.objective.name,
-                "why": chosen.why,
-                "support": chosen.support,
-                # None where nothing is uncertain, or where no other was ever chosen.
-                "runner_up": chosen.runner_up and config_json(chosen.runner_up.config),
-            },
-            "notes": report.notes,
-        }
-    )
+            "spread": model.spread or 0.0,
+            "error": steps.mean_error,
+            "left_out_error": steps.cross_validation_error,
+            "why": steps.why,
+        },
+        "epochs": {
+            "law": law.formula,
+            "noise_scale": law.noise_scale,
+            "critical_batch": law.critical_batch,
+            "noisy_samples": law.noisy_samples,
+            "at_batch": epochs.reference_batch,
+            "epochs": epochs.epochs,
+            "spread": law.spread,
+            "why": epochs.why,
+        },
+        "measured": [
+            {
+                "place": config_json(each.config),
+                "step_time": each.step_time,
+                "predicted": each.predicted,
+                "error": each.error,
+                "left_out_error": each.cross_validation_error,
+            }
+            for each in report.measured
+        ],
+        "points": [
+            {
+                "place": config_json(point.config),
+                "step_time": point.step_time,
+                "measured_step_time": point.measured_step_time,
+                "epochs": point.epochs,
+                "time": interval_json(point.time, point.time_range),
+                "cost": interval_json(point.cost, point.cost_range),
+                "is_on_front": judged.is_on_front,
+                "violations": judged.violations,
+            }
+            for judged in report.points
+            for point in (judged.point,)
+        ],
+        "start": config_json(report.start),
+        **{name: config_json(report.marked(name)) for name in ("fastest", "cheapest", "knee")},
+        "knee_bends": report.marks["knee"].bends,
+        "chosen": {
+            "place": config_json(chosen.point.config),
+            "objective": report.curve.objective.name,
+            "why": chosen.why,
+            "support": chosen.support,
+            # None where nothing is uncertain, or where no other was ever chosen.
+            "runner_up": chosen.runner_up and config_json(chosen.runner_up.config),
+        },
+        "notes": report.notes,
+    }
 
 
 def config_json(config: ClusterConfig) -> dict[str, int]:
@@ -192,7 +189,7 @@ def render_measurements(report: FitReport) -> RenderableType:
     hidden = len(report.measured) - len(shown)
     if hidden:
         least = format_percent(min(abs(point.error) for point in shown))
-        rest = f"{pluralize(hidden, 'more configuration')} within ±{least}; --json has all"
+        rest = f"{pluralize(hidden, 'more configuration')} within ±{least}; -o json has all"
         return Group(table, Text(f"· {rest}", "dim"))
     return table
 
@@ -239,7 +236,7 @@ def render_predictions(report: FitReport) -> RenderableType:
     table = ResponsiveTable(PREDICTION_COLUMNS, rows, gap=1)
     hidden = len(points) - len(shown)
     if hidden:
-        rest = f"{pluralize(hidden, 'point')} more, dominated or over limits; --json has all"
+        rest = f"{pluralize(hidden, 'point')} more, dominated or over limits; -o json has all"
         return Group(table, Text(f"· {rest}", "dim"))
     return table
 

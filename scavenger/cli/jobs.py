@@ -44,7 +44,7 @@ def list_jobs(
     terminal = get_terminal(context)
     with terminal.connect() as client:
         found = client.list_jobs(limit)
-    if found.jobs or output is OutputFormat.JSON:
+    if found.jobs or output is not OutputFormat.TABLE:
         terminal.print_result(found, output, render_jobs(found.jobs))
     if not found.jobs:
         terminal.print_message("No jobs yet. Next: scavenger submit job.yaml")

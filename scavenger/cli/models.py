@@ -26,7 +26,7 @@ def models(context: typer.Context, output: OutputOption = OutputFormat.TABLE) ->
     terminal = get_terminal(context)
     with terminal.connect() as client:
         stored = StoredModelList(models=list(client.models()))
-    if stored.models or output is OutputFormat.JSON:
+    if stored.models or output is not OutputFormat.TABLE:
         terminal.print_result(stored, output, render_models(stored))
     if not stored.models:
         terminal.print_message("No models yet. The first job of a model key stores one.")

@@ -73,7 +73,7 @@ def offers(
         wanted["market"] = market.value
     with terminal.connect() as client:
         found = client.list_offers(limit, wanted)
-    if found.offers or output is OutputFormat.JSON:
+    if found.offers or output is not OutputFormat.TABLE:
         terminal.print_result(found, output, render_offers(found.offers, datetime.now(UTC)))
     if not found.offers:
         terminal.print_message("No such machine has a known price. Next: scavenger prices")

@@ -32,7 +32,6 @@ HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Data directory of the controller.", file_okay=False),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Same as -o json.")]
 TableFilesArgument = Annotated[
     list[Path],
     typer.Argument(

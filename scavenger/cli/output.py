@@ -34,6 +34,8 @@ class OutputFormat(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,38 @@ class Terminal:
         return self.stderr.is_terminal and sys.stdin.isatty()
 
     def print_result(self, view: View, output_format: OutputFormat, table: RenderableType) -> None:
-        """Print a view as JSON, or the table that was rendered from it."""
+        """Print a view as a document or as names, or the table that was rendered from it."""
+        document = view.model_dump(mode="json")
+        self.print_document(document, output_format, table, names_of(view))
+
+    def print_document(
+        self,
+        document: Mapping[str, object],
+        output_format: OutputFormat,
+        table: RenderableType,
+        names: Iterable[str],
+    ) -> None:
+        """Print JSON values, or the table or the names that stand for them."""
         match output_format:
             case OutputFormat.JSON:
-                self.write_line(view.model_dump_json(indent=2))
+                self.write_line(dump_json(document))
+            case OutputFormat.YAML:
+                self.write_line(dump_yaml(document))
+            case OutputFormat.NAME:
+                for name in names:
+                    self.write_line(name)
             case OutputFormat.TABLE:
                 self.stdout.print(table)
+
+    def write_update(self, view: View, output_format: OutputFormat) -> None:
+        """Write one of several views: a line of JSON, a document of YAML, or a name."""
+        match output_format:
+            case OutputFormat.YAML:
+                self.write_line(f"---\n{dump_yaml(view.model_dump(mode='json'))}")
+            case OutputFormat.NAME:
+                self.write_line(" ".join(names_of(view)))
+            case OutputFormat.JSON | OutputFormat.TABLE:
+                self.write_line(view.model_dump_json())
 
     def write_line(self, text: str) -> None:
         """Write a line for programs: unlike ``print``, this does not wrap it to the terminal."""
@@ -108,7 +136,41 @@ def get_terminal(context: typer.Context) -> Terminal:
 
 def dump_json(document: object) -> str:
     """Write a document for programs; a number that is not finite is a bug, since JSON has none."""
-    return json.dumps(document, indent=2, allow_nan=False)
+    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def dump_yaml(document: object) -> str:
+    """Write JSON values as YAML, in their order."""
+    import yaml
+
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    return text.rstrip("\n")
+
+
+# The first of these that a view has is what other commands know it by.
+NAMING_FIELDS = (
+    "id", "number", "sequence", "signature", "key", "machine_type", "item", "machine", "name",
+)  # fmt: skip
+
+
+def names_of(view: View) -> list[str]:
+    """Return what a view is known by, or what the items of its first list are known by.
+
+    >>> names_of(ConfigView(workers=4, global_batch=256))
+    ['k4-b256']
+    """
+    fields = type(view).model_fields
+    if "workers" in fields and "global_batch" in fields and "id" not in fields:
+        config = (getattr(view, name) for name in ("workers", "global_batch"))
+        return ["k{}-b{}".format(*config)]
+    named = next((name for name in NAMING_FIELDS if name in fields), None)
+    if named is not None:
+        return [str(getattr(view, named))]
+    for name in fields:
+        value = getattr(view, name)
+        if isinstance(value, list) and all(isinstance(item, View) for item in value):
+            return [known for item in value for known in names_of(item)]
+    return [str(getattr(view, name)) for name in fields][:1]
 
 
 Cell = str | Text

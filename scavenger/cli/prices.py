@@ -55,7 +55,7 @@ def list_prices(context: typer.Context, output: OutputOption = OutputFormat.TABL
     terminal = get_terminal(context)
     with terminal.connect() as client:
         found = PriceList(prices=list(client.prices()))
-    if found.prices or output is OutputFormat.JSON:
+    if found.prices or output is not OutputFormat.TABLE:
         terminal.print_result(found, output, render_prices(found.prices, datetime.now(UTC)))
     if not found.prices:
         terminal.print_message("No prices are known. Next: scavenger prices import FILE")

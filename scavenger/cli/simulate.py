@@ -125,10 +125,8 @@ def simulate(
         global_batches=paper_job.space.global_batches,
     )
     result = run_comparison(comparison, paper_job, terminal.stderr)
-    if output is OutputFormat.JSON:
-        terminal.write_line(TypeAdapter(ComparisonResult).dump_json(result, indent=2).decode())
-    else:
-        terminal.stdout.print(render_comparison(result))
+    document = TypeAdapter(ComparisonResult).dump_python(result, mode="json")
+    terminal.print_document(document, output, render_comparison(result), comparison.strategies)
 
 
 def parse_ascending_counts(text: str | None, option: str) -> tuple[int, ...] | None:

@@ -50,6 +50,9 @@ WatchOption = Annotated[
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait until the job ends; exit with the job's code.")
 ]
+NoCapOption = Annotated[
+    bool, typer.Option("--no-cap", help="Let the job spend without a limit of cost.")
+]
 NameOption = Annotated[
     str | None, typer.Option("--name", help="Name of the job (overrides `name` in the file).")
 ]
@@ -71,6 +74,7 @@ def submit(
     watch: WatchOption = False,
     wait_for_end: WaitOption = False,
     name: NameOption = None,
+    no_cap: NoCapOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Submit a job. Its command runs in the directory of the file, unless the file names another.
@@ -82,13 +86,14 @@ def submit(
     with ExitStack() as opened:
         with nullcontext() if code is None else pack_code(code) as packed:
             spec = read_job_file(file, name, None if packed is None else packed.digest)
+            require_cap(spec, file, is_waived=no_cap)
             client = opened.enter_context(terminal.connect())
             if packed is not None:
                 send_code(terminal, client, packed)
         # The parsed document, which names the directory of the file, and not the text.
         job = client.submit(json.dumps(spec.document()), "json")
-        if output is OutputFormat.JSON:
-            terminal.write_line(job.model_dump_json(indent=2))
+        if output is not OutputFormat.TABLE:
+            terminal.print_result(job, output, "")
         else:
             terminal.print_message(Text.assemble("Submitted ", plain_text(job.name, "bold")))
             # The controller has written down the price of the machines, where the file names none.
@@ -130,6 +135,20 @@ def read_job_file(file: Path, name: str | None = None, code: str | None = None) 
     except InvalidDocument as error:
         raise InvalidInput(source_name(file), error.problems) from None
     return spec if name is None else rename_spec(spec, name)
+
+
+def require_cap(spec: JobSpec, file: Path, *, is_waived: bool) -> None:
+    """Refuse a job that may spend any amount; machines that cost nothing need no cap.
+
+    Raises:
+        InvalidInput: It has no max_cost, and the user does not say that this is meant.
+    """
+    is_free = spec.price is not None and spec.price_per_hour == 0 and spec.server_price == 0
+    if spec.limits.max_cost is not None or is_waived or is_free:
+        return
+    message = "max_cost is missing, so nothing limits what the job spends: write e.g. 5.00 USD"
+    next_step = "submit again, or pass --no-cap if no limit is meant"
+    raise InvalidInput(source_name(file), [DocumentProblem("limits", message)], next_step)
 
 
 def rename_spec(spec: JobSpec, name: str) -> JobSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -19,9 +20,20 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
+from scavenger.job.fields import read_duration
 from scavenger.schemas import TokenList, TokenView, UserRole
 
-SECONDS_PER_DAY = 86400.0
+DAYS = re.compile(r" *([0-9]{1,5}) *d *")
+
+
+def parse_lifetime(text: str) -> float:
+    """Read a duration in seconds, which may count days as no job does: ``90d`` or ``8h``."""
+    days = DAYS.fullmatch(text)
+    try:
+        return read_duration(text if days is None else f"{24 * int(days[1])}h")
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
 
 TokenNameArgument = Annotated[str, typer.Argument(help="User or program that the token is for.")]
 TokenIdArgument = Annotated[
@@ -32,7 +44,13 @@ RoleOption = Annotated[
 ]
 ProjectOption = Annotated[str | None, typer.Option("--project", help="Project; '*' for all.")]
 LifetimeOption = Annotated[
-    float | None, typer.Option("--days", min=0.001, max=3650, help="Days until the token expires.")
+    float | None,
+    typer.Option(
+        "--lifetime",
+        parser=parse_lifetime,
+        metavar="DURATION",
+        help="How long the token is good, e.g. 90d or 8h. Default: until it is revoked.",
+    ),
 ]
 
 token_commands = typer.Typer(no_args_is_help=True, help="Manage API tokens.")
@@ -43,24 +61,22 @@ def root() -> None:
     """Manage API tokens."""
 
 
-@token_commands.command(epilog="Example: scavenger token create ci --role submitter --days 90")
+@token_commands.command(epilog="Example: scavenger token create ci --role submitter --lifetime 90d")
 def create(
     context: typer.Context,
     name: TokenNameArgument,
     role: RoleOption = UserRole.VIEWER,
     project: ProjectOption = None,
-    days: LifetimeOption = None,
+    lifetime: LifetimeOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create a token. It is written to standard output now, and never shown again."""
     terminal = get_terminal(context)
-    lifetime = None if days is None else days * SECONDS_PER_DAY
     with terminal.connect() as client:
         made = client.create_token(name, role, project, lifetime)
-    if output is OutputFormat.JSON:
-        terminal.write_line(made.model_dump_json(indent=2))
+    terminal.print_result(made, output, plain_text(made.token))
+    if output is not OutputFormat.TABLE:
         return
-    terminal.write_line(made.token)
     expiry = made.expires_at
     until = "no expiry" if expiry is None else f"until {expiry:%Y-%m-%d %H:%M} UTC"
     terminal.print_message(f"{made.name}, {made.role} of {made.project}, {until}. Keep it:")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -99,8 +99,8 @@ def show_updates(
     terminal: Terminal, updates: Iterator[JobUpdate], output_format: OutputFormat
 ) -> JobView:
     """Show updates as the output allows, and return the job as it ended."""
-    if output_format is OutputFormat.JSON:
-        return print_json_lines(terminal, updates)
+    if output_format is not OutputFormat.TABLE:
+        return write_changes(terminal, updates, output_format)
     if terminal.can_redraw:
         return show_live_view(terminal, updates)
     return print_lines(terminal, updates)
@@ -136,12 +136,14 @@ def print_lines(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
     return job
 
 
-def print_json_lines(terminal: Terminal, updates: Iterator[JobUpdate]) -> JobView:
-    """Write the job as a line of JSON at each change."""
+def write_changes(
+    terminal: Terminal, updates: Iterator[JobUpdate], output_format: OutputFormat
+) -> JobView:
+    """Write the job for programs at each change."""
     job: JobView | None = None
     for update in updates:
         if job is None or change_key(job) != change_key(update.job):
-            terminal.write_line(update.job.model_dump_json())
+            terminal.write_update(update.job, output_format)
         job = update.job
     assert job is not None
     return job
@@ -236,10 +238,10 @@ def follow_events(
     try:
         for update in poll_job(client, job, terminal.pause):
             for event in update.new_events:
-                if output_format is OutputFormat.JSON:
-                    terminal.write_line(event.model_dump_json())
-                else:
+                if output_format is OutputFormat.TABLE:
                     terminal.stdout.print(render_event(event))
+                else:
+                    terminal.write_update(event, output_format)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.SUCCESS
@@ -250,23 +252,28 @@ def render_events(events: Iterable[EventView], since: datetime | None = None) ->
 
     Args:
         events: The events.
-        since: Start to count seconds from; None shows the time of day.
+        since: Start to count seconds from; None shows date and time in UTC.
     """
     return Group(*(render_event(event, since) for event in events))
 
 
 def render_event(event: EventView, since: datetime | None = None) -> RenderableType:
     """Render one event: time, kind and message."""
-    at = event.at
-    moment = f"{at:%H:%M:%S}" if since is None else f"{(at - since).total_seconds():+7.1f}s"
+    at = event.at.astimezone(UTC)
+    moment = (
+        f"{at:%Y-%m-%d %H:%M:%S}Z" if since is None else f"{(at - since).total_seconds():+7.1f}s"
+    )
     return render_moment(moment, event.kind, event.message)
+
+
+LONGEST_KIND = 14  # such as launch_delayed; the rare longer ones push their message aside
 
 
 def render_moment(moment: str, kind: str, message: str) -> RenderableType:
     """Render what happened at a moment, in the columns of a list of events."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True, min_width=8)
-    grid.add_column(style="cyan", no_wrap=True, min_width=9)
+    grid.add_column(style="cyan", no_wrap=True, min_width=LONGEST_KIND)
     grid.add_column(overflow="fold")
     grid.add_row(moment, plain_text(kind), plain_text(message))
     return grid

@@ -237,7 +237,7 @@ def test_the_end_does_not_wait_for_a_controller_that_never_answers(
             measurer.process.wait()
     service.end_machine()
     with service.listening():
-        late = sync(tmp_path, "--controller", service.url)
+        late = sync(tmp_path, "--url", service.url)
         assert late.exit_code == 0, late.stderr
     assert service.iterations() == list(range(1500))
 

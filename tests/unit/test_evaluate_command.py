@@ -192,7 +192,7 @@ def test_the_command_shows_every_check_and_its_mean(files):
 
 
 def test_the_json_of_an_evaluation_keeps_its_shape(files):
-    code, data, _ = run("evaluate", *files, "--points", "4", "--json")
+    code, data, _ = run("evaluate", *files, "--points", "4", "-o", "json")
     document = json.loads(data)
     both = ("table", "laws", "error", "covered", "rest")
     assert code == 0
@@ -216,7 +216,7 @@ def test_the_json_of_an_evaluation_keeps_its_shape(files):
 
 
 def test_random_choices_stand_beside_those_of_a_search_and_repeat(files):
-    asked = ("evaluate", *files, "--points", "4", "--laws", "paper", "--random", "3", "--json")
+    asked = ("evaluate", *files, "--points", "4", "--laws", "paper", "--random", "3", "-o", "json")
     first, again, other = (json.loads(run(*asked, "--seed", n)[1]) for n in (0, 0, 1))
     assert again == first != other
     of_search, of_chance = first["step_times"]
@@ -230,7 +230,7 @@ def test_random_choices_stand_beside_those_of_a_search_and_repeat(files):
 def test_only_the_named_tables_are_checked_and_their_epochs(files, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text(csv_of(table_of("other/y")))
-    _, data, _ = run("evaluate", *files, other, "--table", "job/*", "--points", "4", "--json")
+    _, data, _ = run("evaluate", *files, other, "--table", "job/*", "--points", "4", "-o", "json")
     document = json.loads(data)
     assert {each["table"] for each in document["step_times"]} == {"job/x"}
     assert document["regrets"]

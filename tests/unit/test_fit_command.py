@@ -215,7 +215,7 @@ def keys_of(value):
 
 
 def test_the_json_keeps_its_shape(steps):
-    code, data, _ = run("fit", steps, "--json")
+    code, data, _ = run("fit", steps, "-o", "json")
     document = json.loads(data)
     place = dict.fromkeys(("workers", "global_batch", "machines"))
     interval = dict.fromkeys(("low", "median", "high"))
@@ -277,7 +277,16 @@ def test_files_beside_the_table_bring_epochs_and_a_price(steps, tmp_path):
     epochs.write_text("global_batch,epochs\n32,10.32\n128,11.28\n512,15.12\n")
     prices.write_text("item,region,usd_per_hour\nbig,east,2.0\nsmall,east,0.5\nsmall,west,0\n")
     code, data, _ = run(
-        "fit", steps, epochs, prices, "--dataset-size", 50_000, "--price", "small@east", "--json"
+        "fit",
+        steps,
+        epochs,
+        prices,
+        "--dataset-size",
+        50_000,
+        "--price",
+        "small@east",
+        "-o",
+        "json",
     )
     document = json.loads(data)
     assert (code, document["basis"], document["cost_unit"]) == (0, "total", "USD")

@@ -53,7 +53,7 @@ class Tokens:
 
 def test_a_new_token_is_all_that_is_written_for_programs() -> None:
     controller = Tokens()
-    words = ["token", "create", "ci", "--role", "submitter", "--project", "a", "--days", "2"]
+    words = ["token", "create", "ci", "--role", "submitter", "--project", "a", "--lifetime", "2d"]
     code, data, stderr = run(controller, *words)
     assert (code, data) == (0, f"{SECRET}\n")
     assert controller.wishes == [
@@ -88,7 +88,10 @@ def test_a_token_is_taken_back_by_its_id() -> None:
     assert "There is nothing here" in stderr
 
 
-@pytest.mark.parametrize("arguments", [["--role", "root"], ["--days", "0"], ["--days", "9999"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--role", "root"], ["--lifetime", "0d"], ["--lifetime", "9999d"], ["--lifetime", "90"]],
+)
 def test_wrong_use_is_told_before_the_controller_is_asked(arguments: list[str]) -> None:
     controller = Tokens()
     assert run(controller, "token", "create", "me", *arguments)[0] == ExitCode.USAGE

@@ -1,0 +1,106 @@
+"""Every command there is, each with a line to type and what its ``-o json`` is read as.
+
+``tests/integration/test_every_command.py`` types them, and ``tests/docs/command_reference.py``
+writes the schemas into the docs. A command without a line here fails both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from scavenger.cli.evaluate import Evaluation
+from scavenger.cli.main import MainCommands
+from scavenger.cli.simulate import ComparisonResult
+from scavenger.client.notebook import ShownCurve
+from scavenger.errors import ExitCode
+from scavenger.schemas import (
+    CostReportView,
+    DiagnosticsView,
+    EventList,
+    JobList,
+    JobView,
+    NewTokenView,
+    OfferList,
+    PriceImportView,
+    PriceList,
+    StoredModelList,
+    SweepList,
+    TokenList,
+    TokenView,
+)
+from tests.contract.host import JOB, PREY
+
+ENDED = "job_3"
+UNKNOWN = "job_unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line to type.
+
+    Attributes:
+        words: What stands after ``scavenger``; ``{place}`` is a directory with files.
+        view: What ``-o json`` writes; None for a command that writes no result.
+        code: Exit code.
+        lacking: The line with an id that is nowhere; empty where a command takes none.
+        asks: Whether it asks a controller.
+        has_names: Whether there is anything to name.
+    """
+
+    words: str
+    view: Any = None
+    code: ExitCode = ExitCode.SUCCESS
+    lacking: str = ""
+    asks: bool = True
+    has_names: bool = True
+
+
+LINES: dict[str, Line | None] = {
+    "demo": None,
+    "serve": None,
+    "agent": None,
+    "admin backup": None,
+    "admin restore": None,
+    "doctor": Line("doctor --home {place}", DiagnosticsView, ExitCode.OTHER, asks=False),
+    "submit": Line("submit {place}/job.yaml", JobView),
+    "list": Line("list", JobList),
+    "show": Line(f"show {JOB}", JobView, lacking=f"show {UNKNOWN}"),
+    "watch": Line(f"watch {ENDED}", JobView, ExitCode.CANCELLED, f"watch {UNKNOWN}"),
+    "curve": Line(f"curve {JOB}", ShownCurve, lacking=f"curve {UNKNOWN}"),
+    "events": Line(f"events {JOB}", EventList, lacking=f"events {UNKNOWN}"),
+    "cancel": Line(f"cancel {JOB} --yes", lacking=f"cancel {UNKNOWN} --yes"),
+    "models": Line("models", StoredModelList),
+    "offers": Line("offers", OfferList, has_names=False),
+    "prices": Line("prices", PriceList),
+    "prices import": Line("prices import {place}/prices.csv", PriceImportView, has_names=False),
+    "cost": Line("cost", CostReportView, has_names=False),
+    "simulate": Line(
+        "simulate --strategy none --seeds 1 --workers 8,20 --batches 384,1024",
+        ComparisonResult,
+        asks=False,
+    ),
+    "fit": Line("fit {place}/steps.csv", dict[str, Any], asks=False),
+    "evaluate": Line("evaluate {place}/steps.csv --points 4", Evaluation, asks=False),
+    "token create": Line("token create ci", NewTokenView),
+    "token list": Line("token list", TokenList),
+    "token revoke": Line(f"token revoke {PREY.id}", TokenView, lacking="token revoke zzz"),
+    "admin sweep": Line("admin sweep", SweepList),
+}
+
+
+def walk(group: Any = None, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command there is, as its words; groups that work by themselves are commands."""
+    inside = MainCommands(name="scavenger").load_all() if group is None else group.commands
+    for name, command in inside.items():
+        words = (*above, name)
+        if not hasattr(command, "commands") or command.invoke_without_command:
+            yield words, command
+        if hasattr(command, "commands"):
+            yield from walk(command, words)
+
+
+def takes_output(command: Any) -> bool:
+    """Tell whether a command takes ``-o``."""
+    return any("--output" in option.opts for option in command.params)

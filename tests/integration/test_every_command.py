@@ -1,0 +1,252 @@
+"""All commands alike: help with an example, every ``-o``, exit codes, 60 and 200 columns."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import TypeAdapter
+from rich.console import Console
+from sqlalchemy import Engine
+from typer.testing import CliRunner
+
+from scavenger.cli.commands import NEIGHBOURS_WORDS
+from scavenger.cli.main import COMMANDS, app
+from scavenger.cli.output import Terminal
+from scavenger.client.client import Client
+from scavenger.errors import ExitCode
+from scavenger.schemas import JobPhase
+from service.db import jobs
+from tests.builders import NOW
+from tests.contract.host import KEYS, Host, host
+from tests.integration.every_command import ENDED, LINES, takes_output, walk
+
+EVERY = {" ".join(words): command for words, command in walk()}
+TYPED = {name: line for name, line in LINES.items() if line is not None}
+READ = [name for name, line in TYPED.items() if line.view is not None]
+HELPED = sorted(set(EVERY) - {"serve"})
+STEPS = """\
+workers,global_batch,step_time
+1,32,0.05
+1,128,0.17
+2,32,0.04
+2,128,0.1
+4,32,0.05
+4,128,0.08
+2,64,0.06
+"""
+DOCUMENT = """\
+model: {key: digits/mlp, dataset_size: 1500}
+target: {epochs: 3, at_batch: 32}
+limits: {workers: 1..2, batch: [32, 64], max_cost: 0.05 USD}
+price: 0.13402 USD/h
+run: {command: [python, train.py]}
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "steps.csv").write_text(STEPS)
+    (tmp_path / "job.yaml").write_text(DOCUMENT)
+    (tmp_path / "prices.csv").write_text("provider,region,item,price\naws,r,m,0.2\n")
+    return tmp_path
+
+
+@pytest.fixture
+def controller(engine: Engine) -> Iterator[Host]:
+    with host(engine) as controller:
+        with engine.begin() as connection:
+            for phase in (JobPhase.STARTING, JobPhase.CANCELLED):
+                jobs.change_outcome(connection, ENDED, phase=phase, finished_at=NOW)
+        yield controller
+
+
+def type_in(words: list[str], connect: Any = None, width: int = 200) -> tuple[int, str, str]:
+    """Type a line; returns exit code, data and chatter."""
+    data, chatter = (
+        Console(file=StringIO(), width=width, markup=False, emoji=False, highlight=False)
+        for _ in range(2)
+    )
+    terminal = Terminal(data, chatter, connect or Client, lambda _: None)
+    result = CliRunner().invoke(app, words, obj=terminal, env={"COLUMNS": str(width)})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    written = [getattr(console.file, "getvalue")() for console in (data, chatter)]  # noqa: B009
+    return result.exit_code, written[0] + result.stdout, written[1] + result.stderr
+
+
+def words_of(line: str, place: Path) -> list[str]:
+    return line.format(place=place).split()
+
+
+def test_every_command_has_a_line() -> None:
+    assert set(LINES) == set(EVERY)
+    programs = {name for name, line in LINES.items() if line is None}
+    assert not {name for name in programs if takes_output(EVERY[name])}
+    assert set(READ) == {name for name in EVERY if takes_output(EVERY[name])}
+
+
+@pytest.mark.parametrize("name", HELPED)
+@pytest.mark.parametrize("width", [60, 200])
+def test_help_has_an_example_that_fits_the_terminal(name: str, width: int) -> None:
+    code, data, _ = type_in([*name.split(), "--help"], width=width)
+    assert code == ExitCode.SUCCESS
+    assert max(map(len, data.splitlines())) <= width
+    assert f"Example: scavenger {name}" in " ".join(data.split())
+    assert EVERY[name].help.partition("\n")[0].strip().endswith(".")
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_output_says_the_same(controller: Host, place: Path, name: str) -> None:
+    """The documents agree and are what the schema says, and names stand one a line."""
+    line = TYPED[name]
+
+    def connect() -> Client:
+        return Client(controller.url, KEYS.home_token)
+
+    written = {}
+    for output in ("json", "yaml", "name"):
+        words = [*words_of(line.words, place), "-o", output]
+        code, written[output], _ = type_in(words, connect)
+        assert code == line.code, output
+    document = json.loads(written["json"])
+    TypeAdapter(line.view).validate_python(document)
+    (other,) = yaml.safe_load_all(written["yaml"])
+    assert shape_of(other) == shape_of(document)
+    names = written["name"].splitlines()
+    assert bool(names) == line.has_names
+    assert all(known.strip() == known != "" for known in names), names
+
+
+def shape_of(document: Any) -> Any:
+    """Return keys and kinds: values of two runs may differ, such as times."""
+    match document:
+        case dict():
+            return {key: shape_of(value) for key, value in document.items()}
+        case list():
+            return [shape_of(value) for value in document]
+        case float() | int():
+            return "number"
+        case _:
+            return type(document).__name__
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_table_fits_the_terminal(controller: Host, place: Path, name: str, width: int) -> None:
+    line = TYPED[name]
+
+    def connect() -> Client:
+        return Client(controller.url, KEYS.home_token)
+
+    code, data, chatter = type_in(words_of(line.words, place), connect, width)
+    assert code == line.code
+    for text in (data, chatter):
+        assert all(len(row) <= width or "/" in row or "_" in row for row in text.splitlines()), text
+
+
+@pytest.mark.parametrize("name", [name for name, line in TYPED.items() if line.asks])
+def test_exit_codes_are_alike(controller: Host, place: Path, name: str) -> None:
+    line = TYPED[name]
+    words = words_of(line.words, place)
+    wrong = type_in(words, lambda: Client(controller.url, "scv_wrong"))
+    assert wrong[0] == ExitCode.AUTHENTICATION, wrong[2]
+    away = type_in(words, lambda: Client("http://127.0.0.1:9", "t"))
+    assert away[0] == ExitCode.UNREACHABLE, away[2]
+    assert (wrong[1], away[1]) == ("", ""), "errors are no data"
+    if line.lacking:
+        said = type_in(
+            words_of(line.lacking, place), lambda: Client(controller.url, KEYS.home_token)
+        )
+        assert (said[0], said[1]) == (ExitCode.NOT_FOUND, "")
+        assert "You can" in said[2]
+
+
+@pytest.mark.parametrize("name", HELPED)
+def test_wrong_use_ends_with_2(name: str) -> None:
+    if name == "agent":
+        return  # its words go to the agent
+    assert type_in([*name.split(), "--no-such-option"])[0] == ExitCode.USAGE
+    if takes_output(EVERY[name]):
+        assert type_in([*name.split(), "x", "-o", "xml"])[0] == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("word", sorted({*NEIGHBOURS_WORDS} - {*EVERY}))
+def test_a_neighbours_word_gets_an_answer(word: str) -> None:
+    code, data, _ = type_in([word, "x", "--y"])
+    assert (code, data) == (ExitCode.USAGE, "")
+
+
+WHERE = ["--url", "http://127.0.0.1:9", "--token", "t"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[*WHERE, "show", "x"], ["show", *WHERE, "x"], ["show", "x", *WHERE], ["prices", *WHERE]],
+)
+def test_the_address_may_stand_anywhere(words: list[str]) -> None:
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == ExitCode.UNREACHABLE
+    assert "http://127.0.0.1:9" in result.stderr
+
+
+def run_program(
+    *words: str, environment: dict[str, str] | None = None, shell: str = ""
+) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-c", "from scavenger.cli import main; main()", *words]
+    command: Any = program
+    if shell:
+        command = ["bash", "-o", "pipefail", "-c", f'"$@" | {shell}', "bash", *program]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def test_the_version_is_said_without_a_controller() -> None:
+    said = run_program("--version")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert re.fullmatch(r"scavenger \d+\.\d+\.\d+\n", said.stdout)
+
+
+def test_help_imports_no_command_and_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom scavenger.cli.main import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'httpx', 'pydantic', 'numpy', 'scipy', 'yaml'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    for entry in COMMANDS:
+        assert entry.summary[:40] in shown.stdout
+        assert len(entry.summary) <= 60
+
+
+def test_a_reader_that_goes_away_ends_a_command_quietly() -> None:
+    simulated = ("simulate", "--strategy", "none", "--seeds", "1", "-o", "json")
+    said = run_program(*simulated, shell="head -c 1")
+    assert said.stderr == ""
+    assert said.returncode in (0, ExitCode.CLOSED_PIPE)
+
+
+def test_a_terminal_of_ascii_gets_twins_and_no_colour_where_none_is_wanted() -> None:
+    words = ("simulate", "--strategy", "none", "--seeds", "1")
+    plain = {"PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "FORCE_COLOR": "1"}
+    said = run_program(*words, environment=plain)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.isascii()
+    assert "?" not in said.stdout
+    assert "\x1b[3" not in said.stdout
