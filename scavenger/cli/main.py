@@ -21,7 +21,7 @@ PROGRAM_SETTINGS = {
     "help_option_names": [],
 }
 BEGIN, JOBS, KNOWN = "To begin", "Jobs", "Models, machines and money"
-OFFLINE, ADMIN = "Without a controller", "Administration"
+OFFLINE, OPERATE = "Without a controller", "Administration"
 
 # One line each, however long.
 # fmt: off
@@ -45,8 +45,8 @@ COMMANDS = (
     CommandEntry("fit", "fit:fit", "Fit the models to your measurements", OFFLINE, "fit steps.csv epochs.csv --dataset-size 50000"),
     CommandEntry("evaluate", "evaluate:evaluate", "Check predictions against measurements", OFFLINE, "evaluate steps.csv --points 4,6"),
     CommandEntry("agent", "programs:agent", "Run a script under the agent, or test it here", OFFLINE, "agent run -- python train.py", {"allow_interspersed_args": False}),
-    CommandEntry("token", "tokens:token_commands", "Manage API tokens", ADMIN),
-    CommandEntry("admin", "admin:admin_commands", "Orphaned machines, backup, restore", ADMIN),
+    CommandEntry("token", "tokens:token_commands", "Manage API tokens", OPERATE),
+    CommandEntry("admin", "admin:admin_commands", "Orphaned machines, backup, restore", OPERATE),
 )
 # fmt: on
 

@@ -723,8 +723,8 @@ job_019aa0b4c8e5f3d2a71  digits  ▶ training  21.4s
   iteration  █████████▒ τ 18.7 ms = compute 16.1 ms + sync 2.6 ms
   cost       $0.00123 spent, $0.000410 of it searching · cap $0.05 · ≈$0.00310 in the end
 
-  +19.0s  resize     K=4 B=256: probe 3 of 4
-  +20.0s  resize     K=4 B=256: probe 3 of 4"""
+  +19.0s  resize          K=4 B=256: probe 3 of 4
+  +20.0s  resize          K=4 B=256: probe 3 of 4"""
 FIRST_STORY = """\
 
 1  While it trained, 4 probes of 16 choices took 9.6s and $0.000893
