@@ -17,6 +17,7 @@
         └── ErrorResponse        the controller answered with a problem, ``problem`` holds it
             ├── Unauthenticated  the token is missing or unknown: use another one
             ├── Forbidden        the token lacks the permission: use another one
+            │   └── SessionMistrusted      a cookie came without its proof: only browsers see this
             ├── NotFound         there is nothing by that id: list what there is
             ├── Conflict         not possible in this state: look at it first
             │   ├── ConflictState          the job has ended, or is not so far
@@ -293,6 +294,13 @@ class Forbidden(ErrorResponse):
     remedy = "use a token that may do this: scavenger token create makes them"
 
 
+class SessionMistrusted(Forbidden):
+    """A cookie came without the proof that the dashboard sent it; programs send a token instead."""
+
+    code = "csrf"
+    remedy = "send a token in place of the cookie"
+
+
 class NotFound(ErrorResponse):
     """There is nothing by that id; list what there is."""
 
@@ -395,7 +403,7 @@ class UnsupportedMedia(InvalidRequest):
     """The body is of a kind that the path does not take; send JSON or YAML."""
 
     code = "unsupported_media"
-    remedy = "send JSON or YAML; scavenger submit tells them apart by the name of the file"
+    remedy = "name the file .json or .yaml, as what it holds"
 
 
 class HostMisdirected(InvalidRequest):

@@ -537,8 +537,8 @@ def test_words_of_others_neither_style_nor_steer():
     assert "[bold]K[/bold] \\x1b[2J :smile:" in shown
 
 
-def test_events_count_from_the_start_or_show_the_time_of_day():
-    assert text(render_events([event(3)])).startswith("12:00:03")
+def test_events_count_from_the_start_or_show_date_and_time_in_utc():
+    assert text(render_events([event(3)])).startswith("2026-11-20 12:00:03Z")
     assert text(render_events([event(3)], since=NOON)).startswith("   +3.0s")
 
 
