@@ -18,8 +18,8 @@ from scavenger.client.core import (
     Conversation,
     Found,
     Listing,
-    Pause,
     QueryParameters,
+    Sleep,
     get,
     iterate_items,
     job_path,
@@ -155,7 +155,7 @@ class ControllerMethods:
         while not found.phase.is_final:
             if timeout is not None and time.monotonic() - begin >= timeout:
                 raise StillRunning(found, timeout)
-            yield Pause(JOB_LOOK_INTERVAL)
+            yield Sleep(JOB_LOOK_INTERVAL)
             found = yield from send_patiently(request)
         error = error_of_job(found)
         if error is not None:
@@ -190,7 +190,7 @@ class ControllerMethods:
                 request = next_page(request, page)
             if is_over:
                 return
-            yield Pause(JOB_LOOK_INTERVAL)
+            yield Sleep(JOB_LOOK_INTERVAL)
             is_over = (yield from send_patiently(look)).phase.is_final
 
     @listing

@@ -78,7 +78,7 @@ class ApiRequest(Generic[ViewT]):
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Sleep:
     """Wait before the next step.
 
     Attributes:
@@ -97,7 +97,7 @@ class Found(Generic[ListedT]):
     item: ListedT
 
 
-Step = ApiRequest[Any] | Pause
+Step = ApiRequest[Any] | Sleep
 Outcome = httpx.Response | None
 Conversation = Generator[Step, Outcome, AgreedT]
 Listing = Generator[Step | Found[ListedT], Outcome, None]
@@ -117,7 +117,7 @@ def send(request: ApiRequest[ViewT]) -> Conversation[ViewT]:
             seconds = seconds_to_retry(request, error)
             if seconds is None:
                 raise
-        yield Pause(seconds, turn)
+        yield Sleep(seconds, turn)
     return read_answer(request, (yield request))
 
 
@@ -171,7 +171,7 @@ def send_patiently(request: ApiRequest[ViewT]) -> Conversation[ViewT]:
         try:
             return (yield from send(request))
         except Unreachable:
-            yield Pause(JOB_LOOK_INTERVAL)
+            yield Sleep(JOB_LOOK_INTERVAL)
     return (yield from send(request))
 
 

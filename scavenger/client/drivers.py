@@ -17,7 +17,7 @@ from scavenger.client.core import (
     ListedT,
     Listing,
     Outcome,
-    Pause,
+    Sleep,
 )
 from scavenger.client.errors import Unreachable
 from scavenger.client.profile import ConnectionProfile, find_profile, is_loopback
@@ -56,7 +56,7 @@ class Driver:
         failure.__cause__ = error
         return failure
 
-    def _seconds(self, pause: Pause) -> float:
+    def _seconds(self, pause: Sleep) -> float:
         return max(pause.seconds, pause.turns * self.pause)
 
 
@@ -123,8 +123,8 @@ class BlockingDriver(Driver):
             else:
                 outcome = self._perform(step)
 
-    def _perform(self, step: ApiRequest[Any] | Pause) -> Outcome | Unreachable:
-        if isinstance(step, Pause):
+    def _perform(self, step: ApiRequest[Any] | Sleep) -> Outcome | Unreachable:
+        if isinstance(step, Sleep):
             time.sleep(self._seconds(step))
             return None
         content = step.content if isinstance(step.content, bytes) else step.content()
@@ -190,8 +190,8 @@ class AwaitingDriver(Driver):
             else:
                 outcome = await self._perform(step)
 
-    async def _perform(self, step: ApiRequest[Any] | Pause) -> Outcome | Unreachable:
-        if isinstance(step, Pause):
+    async def _perform(self, step: ApiRequest[Any] | Sleep) -> Outcome | Unreachable:
+        if isinstance(step, Sleep):
             await asyncio.sleep(self._seconds(step))
             return None
         content = step.content if isinstance(step.content, bytes) else chunks(step.content())

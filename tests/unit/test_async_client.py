@@ -15,7 +15,7 @@ import pytest
 
 from scavenger import AsyncClient, Client
 from scavenger.client.client import ControllerMethods
-from scavenger.client.core import ApiRequest, Conversation, Pause, get, post, send
+from scavenger.client.core import ApiRequest, Conversation, Sleep, get, post, send
 from scavenger.client.errors import (
     ErrorResponse,
     JobCancelled,
@@ -138,7 +138,7 @@ def play(conversation: Conversation[Any], answer: Answer) -> tuple[Any, list[flo
             return end.value, pauses, requests
         except ErrorResponse as error:
             return error, pauses, requests
-        if isinstance(step, Pause):
+        if isinstance(step, Sleep):
             pauses.append(step.seconds)
             outcome = None
         else:
