@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import random
 import signal
 import socket
 import sys
@@ -60,12 +61,14 @@ from service.garbage_collection.collector import CollectorLoop, GarbageCollector
 from service.observability.logs import start_logging
 from service.observability.redaction import Redactor
 from service.observability.tracing import start_tracing
+from service.outbound import PUBLIC_INTERNET
 from service.postgres.server import EmbeddedPostgres
 from service.prices import shipped_prices
 from service.reconciler.fleet import ControllerContact, Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
 from service.settings import Settings, driver_url
+from service.webhooks.sender import WebhookSender
 
 
 def freeze_loaded_objects() -> None:
@@ -178,6 +181,14 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
         repeat(DELETION_INTERVAL),
         stop_timeout=MAINTENANCE_STOP_TIMEOUT,
     )
+    sender = WebhookSender(
+        engine,
+        keys,
+        contact.address,
+        PUBLIC_INTERNET,
+        random.Random(),  # noqa: S311 - it spreads tries
+        partial(clock.now, engine),
+    )
     app_state = AppState(
         engine,
         clouds,
@@ -215,6 +226,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
             (maintenance.start, maintenance.stop),
             (price_watch.periodic.start, price_watch.periodic.stop),
             (deletion.start, deletion.stop),
+            (sender.periodic.start, sender.periodic.stop),
             (pg_listener.start, pg_listener.stop),
             (loop.start, loop.stop),
             *((each.periodic.start, each.periodic.stop) for each in collectors),

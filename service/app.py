@@ -35,6 +35,7 @@ from service.api.routes import (
     reference,
     session,
     sweeps,
+    webhooks,
 )
 from service.api.security import Guard, permissions_of
 from service.api.streams import EventStreams
@@ -44,7 +45,7 @@ from service.auth.tokens import ControllerKeys, TokenDigest
 from service.db.access import StoredToken, store_token
 
 ROUTE_MODULES = (
-    *(jobs, orders, events, code, models, prices, offers, cost, sweeps),
+    *(jobs, orders, events, code, models, prices, offers, cost, sweeps, webhooks),
     *(agent, checkpoints, access, session, health, reference, dashboard),
 )
 

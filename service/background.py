@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from scavenger.schemas import PriceView
 from service.clouds.clouds import Clouds
 from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, PriceSource, Provider
-from service.db import clock, packages, partitions, prices, sessions, vms
+from service.db import clock, packages, partitions, prices, sessions, vms, webhooks
 from service.db.database import CONNECTION_TIMEOUTS
 from service.db.jobs import EVENTS_CHANNEL, JOB_CHANGES_CHANNEL, notify_job_changed
 from service.errors import CloudError, NotificationsUndelivered, UnknownPrice
@@ -319,6 +319,8 @@ class Maintenance:
             log.info("archives of code that no job names are deleted: %d", deleted)
         with self.engine.begin() as connection:
             sessions.delete_ended(connection, clock.read(connection))
+        with self.engine.begin() as connection:
+            webhooks.delete_old_deliveries(connection, clock.read(connection) - self.keep)
         for provider in self.clouds:
             try:
                 self._forget(provider)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
@@ -20,6 +21,7 @@ from service.errors import AddressRefused, Unanswered
 REQUEST_TIMEOUT = 5.0
 MAX_ANSWER_BYTES = 64 << 10
 LAST_PORT = 65535
+USER_AGENT = "scavenger-webhooks"
 NAT64 = IPv6Network("64:ff9b::/96")
 IPV4_COMPATIBLE = IPv6Network("::/96")
 SITE_LOCAL = IPv6Network("fec0::/10")
@@ -62,7 +64,7 @@ class OutboundClient:
         resolver: Looks names up.
         is_allowed: Tells which addresses may be spoken to.
         transport: What carries a request; the network if None.
-        timeout: Seconds for all of it.
+        timeout: Seconds for all of one request.
     """
 
     resolver: NameResolver = resolve
@@ -70,33 +72,59 @@ class OutboundClient:
     transport: httpx.AsyncBaseTransport | None = None
     timeout: float = REQUEST_TIMEOUT
 
-    async def send(self, method: str, url: str, content: bytes = b"") -> OutboundAnswer:
+    async def check(self, url: str) -> None:
+        """Check that ``send`` would connect to an address, now at least.
+
+        Raises:
+            AddressRefused: It would not.
+            Unanswered: The name of its host could not be looked up.
+        """
+        async with self._translate_errors():
+            await self._place_of(httpx.URL(url))
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        content: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> OutboundAnswer:
         """Send one request and return its answer.
 
         Raises:
             AddressRefused: The controller does not go there; it will not later either.
             Unanswered: Nothing usable came back within 5 s and 64 KiB; try again later.
         """
+        async with self._translate_errors():
+            return await self._send(method, httpx.URL(url), content, headers or {})
+
+    @asynccontextmanager
+    async def _translate_errors(self) -> AsyncIterator[None]:
+        """Give what happens inside its time, and translate what it raises."""
         try:
             async with asyncio.timeout(self.timeout):
-                return await self._send(method, httpx.URL(url), content)
+                yield
         except (httpx.InvalidURL, UnicodeError) as error:
             raise AddressRefused(f"this is no address: {error}") from None
+        except socket.gaierror as error:
+            raise Unanswered("no address is known of this host name") from error
         except (httpx.HTTPError, OSError, TimeoutError) as error:
             raise Unanswered(f"nothing usable came back: {type(error).__name__}") from error
 
-    async def _send(self, method: str, url: httpx.URL, content: bytes) -> OutboundAnswer:
-        if url.scheme not in ("http", "https") or not url.host or url.userinfo:
-            raise AddressRefused("write http:// or https://, a host, and no user or password")
-        port = url.port or (443 if url.scheme == "https" else 80)
-        if port > LAST_PORT:
-            raise AddressRefused(f"there is no port {port}")
-        address = await self._address_of(url.host, port)
+    async def _send(
+        self, method: str, url: httpx.URL, content: bytes, headers: Mapping[str, str]
+    ) -> OutboundAnswer:
+        address = await self._place_of(url)
         request = httpx.Request(
             method,
             url.copy_with(host=str(address)),
             # Else a few bytes that unpack to gigabytes would pass the limit on the answer.
-            headers={"Host": url.netloc.decode("ascii"), "Accept-Encoding": "identity"},
+            headers={
+                **headers,
+                "Host": url.netloc.decode("ascii"),
+                "Accept-Encoding": "identity",
+                "User-Agent": USER_AGENT,
+            },
             content=content,
             # The URL holds an address by now, and TLS must check the certificate of the name.
             extensions={"sni_hostname": url.raw_host.decode("ascii")},
@@ -106,12 +134,25 @@ class OutboundClient:
             response = await client.send(request, stream=True, follow_redirects=False)
             return OutboundAnswer(response.status_code, await _content_of(response))
 
+    async def _place_of(self, url: httpx.URL) -> IpAddress:
+        """Return the address to connect to for a URL."""
+        if url.scheme not in ("http", "https") or not url.host or url.userinfo:
+            raise AddressRefused("write http:// or https://, a host, and no user or password")
+        port = url.port or (443 if url.scheme == "https" else 80)
+        if port > LAST_PORT:
+            raise AddressRefused(f"there is no port {port}")
+        return await self._address_of(url.host, port)
+
     async def _address_of(self, host: str, port: int) -> IpAddress:
         """Return the address to connect to; one that is not allowed spoils all others."""
         found = [ip_address(text) for text in await self.resolver(host, port)]
         if not found or not all(self.is_allowed(address) for address in found):
             raise AddressRefused(f"{host} is no host of the public internet")
         return found[0]
+
+
+# What a controller uses; only tests make others.
+PUBLIC_INTERNET = OutboundClient()
 
 
 async def _content_of(response: httpx.Response) -> bytes:

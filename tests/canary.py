@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 from sqlalchemy import Engine, text
 
+from scavenger.webhook_schemas import WebhookView
 from service.db.schema import metadata
 from tests.contract.host import CODE, CODE_SHA256, ROUTES, THERE
 from tests.controller import Controller
@@ -34,15 +35,25 @@ def search(places: Iterable[Place], secrets: Mapping[str, str]) -> dict[str, str
     return looked
 
 
+def quiet_webhook(controller: Controller) -> WebhookView:
+    """Make a webhook, with a key, of an event that does not happen: nothing is sent from here."""
+    wish = {"url": "https://93.184.216.34/", "events": ["undeletable"]}
+    headers = {"Idempotency-Key": "the-only-one"}
+    made = controller.ask("POST", "/v1/webhooks", json=wish, headers=headers)
+    assert made.status_code == 201, made.text
+    return WebhookView.model_validate_json(made.content)
+
+
 def everything_shown(controller: Controller, job: str | None = None) -> Iterator[Place]:
     """What every route that only shows something says to the admin of everything."""
     controller.ask("PUT", f"/v1/code/{CODE_SHA256}", content=CODE)
     shown = [path for method, path in ROUTES if method == "GET"]
     token = controller.ask("GET", "/v1/tokens").json()["tokens"][0]["id"]
+    webhook = quiet_webhook(controller).id
     for template in [*shown, "/nowhere", "/docs"]:
         is_asset = template.startswith("/assets/")  # a bundle need not be there
         if not is_asset and (job is not None or "{job}" not in template):
-            named = {**THERE, "{job}": job or "", "{token}": token}
+            named = {**THERE, "{job}": job or "", "{token}": token, "{webhook}": webhook}
             path = "/".join(named.get(part, part) for part in template.split("/"))
             answer = controller.ask("GET", path)
             is_of_machines = template.startswith("/v1/agent/")

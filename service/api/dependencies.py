@@ -18,6 +18,7 @@ from service.clouds.clouds import Clouds
 from service.clouds.storage import CheckpointStorage
 from service.dashboard_files import DASHBOARD_NOT_BUILT, DashboardFiles
 from service.db import clock
+from service.outbound import PUBLIC_INTERNET, OutboundClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class AppState:
         is_https: Whether browsers reach the controller by HTTPS, so that cookies are sent by no
             other way.
         dashboard: The page and what it loads.
+        outbound: Judges the addresses of webhooks.
     """
 
     engine: Engine
@@ -48,6 +50,7 @@ class AppState:
     ca: bytes | None = None
     is_https: bool = False
     dashboard: DashboardFiles = DASHBOARD_NOT_BUILT
+    outbound: OutboundClient = PUBLIC_INTERNET
 
     @property
     def machine_type(self) -> str:

@@ -148,6 +148,10 @@ class ControllerKeys:
         """
         return self._derive(f"csrf {session}").hex()
 
+    def webhook_secret(self, webhook: str, rotations: int) -> bytes:
+        """Make the secret that signs what a webhook is sent; no table holds it."""
+        return self._derive(f"webhook {webhook} {rotations}")
+
     def _derive(self, purpose: str) -> bytes:
         return hmac.digest(self.secret.encode(), purpose.encode(), "sha256")
 

@@ -447,6 +447,57 @@ events = Table(
     Index(None, "job", "sequence"),
 )
 
+# Addresses that are told of events: written by the API; failing_since, gave_up_at, gave_up_why and
+# seen by the sender. `seen` is the number of the last event for which deliveries were made.
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("events", JSONB, nullable=False),
+    moment_column("created_at", nullable=False),
+    Column("created_by", Text, nullable=False),
+    moment_column("enabled_at"),
+    Column("rotations", Integer, nullable=False),
+    moment_column("rotated_at"),
+    moment_column("failing_since"),
+    moment_column("gave_up_at"),
+    Column("gave_up_why", Text),
+    Column("seen", BigInteger, nullable=False),
+    CheckConstraint("kind IN ('generic', 'slack')", name="kind_known"),
+)
+
+# Events on their way to webhooks: inserted by the sender, tests and replays by the API; the rest
+# is written by the sender. No foreign key to events: their numbers are written by an update, which
+# would search this table.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("number", BigInteger, Identity(always=True), primary_key=True),
+    Column("webhook", Text, ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
+    Column("event", BigInteger),
+    Column("replay_of", BigInteger),
+    moment_column("created_at", nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    moment_column("next_try_at", nullable=False),
+    Column("status", Integer),
+    Column("told", Text),
+    moment_column("ended_at"),
+    CheckConstraint("state IN ('waiting', 'delivered', 'failed')", name="state_known"),
+    Index(None, "webhook", "number"),
+    Index(
+        "uq_deliveries_webhook_event",
+        "webhook",
+        "event",
+        unique=True,
+        postgresql_where=text("replay_of IS NULL"),
+    ),
+    Index(None, "next_try_at", postgresql_where=text("state = 'waiting'")),
+)
+
 # What tells this installation from others: written by the first controller.
 installations = Table(
     "installations",

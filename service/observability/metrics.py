@@ -102,6 +102,12 @@ PREEMPTIONS = Counter(
     "Machines that their clouds took back, with a notice or without a word.",
     registry=REGISTRY,
 )
+WEBHOOK_TRIES = Counter(
+    "scavenger_webhook_tries_total",
+    "Requests to webhooks: delivered, or failed.",
+    ("result",),
+    registry=REGISTRY,
+)
 RESIZE_EVENTS = Counter(
     "scavenger_resize_total",
     "Changes of workers or batch: ordered by this controller, entered by the workers.",

@@ -10,7 +10,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from service.api.pagination import CursorCodec
 from service.api.problems import ApiProblem
-from tests.contract.host import JOB, KEYS, WORKER
+from tests.contract.host import JOB, KEYS, THERE, WORKER
 
 LISTS = (
     "jobs",
@@ -20,6 +20,8 @@ LISTS = (
     "sweeps",
     "events",
     f"events of {JOB}",
+    "webhooks",
+    f"deliveries of {THERE['{webhook}']}",
     *(f"cost by {by}" for by in ("job", "cloud", "day")),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,6 +13,7 @@ from decimal import Decimal
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -22,6 +23,7 @@ from scavenger.models.performance import fit_performance
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello
 from scavenger.schemas import PriceRow, UserRole
+from scavenger.webhook_schemas import EventKind, WebhookKind
 from service.__main__ import StreamingServer
 from service.api.dependencies import AppState
 from service.api.health import BACKGROUND_TASKS
@@ -41,10 +43,13 @@ from service.db import (
     stored_models,
     sweeps,
     vms,
+    webhooks,
     workers,
 )
 from service.db.access import StoredToken
 from service.db.jobs import record_event
+from service.db.webhooks import StoredWebhook
+from service.outbound import OutboundClient
 from service.prices import to_price
 from tests.builders import HERE, NOW, directive, observation, offer, orphan, probe, spec
 
@@ -60,10 +65,39 @@ THERE = {
     "{token}": PREY.id,
     "{problem}": "not-found",
     "{sha256}": CODE_SHA256,
+    "{webhook}": "whk_0123456789abcdef",
+    "{delivery}": "1",
     "{checkpoint}": f"{0:010}-{0:012}-{'0' * 32}",
     "{page:dashboard_path}": "jobs",
 }
+# What stands there for DELETE, so that other requests still find theirs.
+DOOMED = {"{webhook}": "whk_fedcba9876543210"}
 ENTRIES = 5
+
+
+async def resolve_to_public(host: str, port: int) -> Sequence[str]:
+    """Resolve every name, without a network, to an address of the public internet."""
+    return ["93.184.216.34"]
+
+
+EVERY_NAME_IS_PUBLIC = OutboundClient(resolve_to_public)
+
+
+def webhook(**changes: Any) -> StoredWebhook:
+    """Return a webhook that is told of everything."""
+    return StoredWebhook(
+        **{
+            "id": THERE["{webhook}"],
+            "project": "default",
+            "url": "https://hooks.example.org/events",
+            "kind": WebhookKind.GENERIC,
+            "events": (EventKind.EVERY,),
+            "created_at": NOW,
+            "created_by": "test",
+            "enabled_at": NOW,
+            **changes,
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +128,9 @@ def host(engine: Engine) -> Iterator[Host]:
     """Run a controller until the end of a block."""
     fill(engine)
     well = dict.fromkeys(BACKGROUND_TASKS, TaskHeartbeat(math.inf))
-    app = build_app(
-        AppState(engine, HERE, CheckpointStorage(Path("/srv")), well),
-        KEYS,
-        unhurried(),
-    )
+    storage = CheckpointStorage(Path("/srv"))
+    app_state = AppState(engine, HERE, storage, well, outbound=EVERY_NAME_IS_PUBLIC)
+    app = build_app(app_state, KEYS, unhurried())
     with serve(app) as url:
         yield Host(url, app)
 
@@ -120,9 +152,10 @@ def serve(app: FastAPI) -> Iterator[str]:
         thread.join()
 
 
-def filled(path: str) -> str:
+def filled(path: str, method: str = "") -> str:
     """Return the path of a route with what is there in place of its variable parts."""
-    return "/".join(THERE.get(part, part) for part in path.split("/"))
+    there = THERE | (DOOMED if method == "DELETE" else {})
+    return "/".join(there.get(part, part) for part in path.split("/"))
 
 
 def unhurried() -> RateLimiter:
@@ -151,6 +184,10 @@ def fill(engine: Engine) -> None:
             assert sweep is not None
             sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")
         facts = {"project": "default", "created_at": NOW, "created_by": "test"}
+        webhooks.create(connection, webhook())
+        webhooks.create(connection, webhook(id=DOOMED["{webhook}"]))
+        for _ in range(ENTRIES):
+            webhooks.request_delivery(connection, THERE["{webhook}"], now)
         access.store_token(
             connection, PREY, StoredToken(id=PREY.id, name="prey", role=UserRole.VIEWER, **facts)
         )

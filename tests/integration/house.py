@@ -19,11 +19,12 @@ from service.auth.tokens import ControllerKeys, TokenDigest, make_token
 from service.clouds.storage import CheckpointStorage
 from service.dashboard_files import DashboardFiles, StaticFile
 from service.db import access as tokens
-from service.db import packages
+from service.db import packages, webhooks
 from service.db.access import StoredToken
 from service.db.schema import audit
+from service.outbound import OutboundClient
 from tests.builders import HERE, document
-from tests.contract.host import CODE, CODE_SHA256, unhurried
+from tests.contract.host import CODE, CODE_SHA256, EVERY_NAME_IS_PUBLIC, unhurried, webhook
 
 KEYS = ControllerKeys(home_token="a word from before", secret="s" * 48)
 SCRIPT = StaticFile.of(b"", ".js")
@@ -56,9 +57,14 @@ class House:
             for project in ("alpha", "beta", "default"):
                 packages.store(connection, project, CODE_SHA256, CODE, datetime.now(UTC))
 
-    def open(self, ahead: timedelta = timedelta(0), **options: Any) -> TestClient:
+    def open(
+        self,
+        ahead: timedelta = timedelta(0),
+        outbound: OutboundClient = EVERY_NAME_IS_PUBLIC,
+        **options: Any,
+    ) -> TestClient:
         storage = CheckpointStorage(Path("/srv"))
-        facts: dict[str, Any] = {"dashboard": DASHBOARD}
+        facts: dict[str, Any] = {"dashboard": DASHBOARD, "outbound": outbound}
         facts |= {name: options.pop(name) for name in ("dashboard", "is_https") if name in options}
         world = Ahead(self.engine, HERE, storage, ahead=ahead, ca=b"ours", **facts)
         app = build_app(world, KEYS, **({"limiter": unhurried()} | options))
@@ -90,9 +96,21 @@ class House:
     def fill(self, template: str) -> str:
         """Return a path of the route, about what belongs to the project alpha."""
         prey = TokenDigest.of(self.token("viewer", "alpha")).id
+        hook, delivery = self.webhook()
         named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
+        named |= {"{webhook}": hook, "{delivery}": str(delivery)}
         named |= {"{sha256}": CODE_SHA256, "{page:dashboard_path}": "jobs", "{asset:path}": "a.js"}
         return "/".join(named.get(part, part) for part in template.split("/"))
+
+    def webhook(self) -> tuple[str, int]:
+        """Return a webhook of the project alpha, and the number of one of its deliveries."""
+        there = webhook(project="alpha")
+        with self.engine.begin() as connection:
+            if webhooks.find(connection, there.id) is None:
+                webhooks.create(connection, there)
+                webhooks.request_delivery(connection, there.id, datetime.now(UTC))
+            (delivery,) = webhooks.deliveries_before(connection, there.id, 2**40, 1)
+        return there.id, delivery.number
 
     def written(self) -> list[Mapping[str, Any]]:
         with self.engine.connect() as connection:

@@ -190,7 +190,8 @@ def expected(access: Permission, role: str, project: str, path: str) -> int | No
         case UsersFromRole(needed, is_of_all):
             if not UserRole(role).covers(needed) or (is_of_all and project != "*"):
                 return 403
-            is_strange = ("{job}" in path or "{token}" in path) and project == "beta"
+            owned = ("{job}", "{token}", "{webhook}")
+            is_strange = any(part in path for part in owned) and project == "beta"
             return 404 if is_strange else None
 
 
@@ -199,7 +200,8 @@ def test_each_role_may_do_what_the_table_says_in_its_own_project(
     house: House, role: str, project: str
 ) -> None:
     for (method, path), access in ROUTES.items():
-        answer = house.ask(method, house.fill(path), house.token(role, project), headers=JSON)
+        options = {"headers": JSON, "content": b"{}"}  # an empty body is refused before its route
+        answer = house.ask(method, house.fill(path), house.token(role, project), **options)
         refused = answer.status_code if answer.status_code in (401, 403, 404, 429) else None
         assert refused == expected(access, role, project, path), (method, path, answer.text)
         if path.endswith("revoke"):  # or the viewer would be gone

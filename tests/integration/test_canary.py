@@ -20,6 +20,7 @@ from tests.canary import (
     everything_shown,
     everything_started,
     everything_stored,
+    quiet_webhook,
     readable,
     search,
 )
@@ -85,6 +86,7 @@ def test_no_secret_is_shown_anywhere(controller: Controller, tmp_path: Path) -> 
     assert view.phase is JobPhase.FAILED
     assert view.reason.count("[redacted]") >= 4
     search(everything_started(), secrets)
+    secrets["webhook"] = str(quiet_webhook(controller).secret)
     search(everything_shown(controller, job), secrets)
     planted = token_urlsafe(16)
     search([refusal(controller, planted)], secrets)

@@ -71,6 +71,17 @@ GOOD: Mapping[str, Any] = {
     "backfill": REPORT,
     "enrol": {"worker": WORKER, "nonce": "a"},
     "create": {"name": "ci", "role": "viewer", "project": "default", "lifetime": 60.0},
+    "create_webhook": {
+        "url": "https://hooks.example.org/",
+        "kind": "slack",
+        "events": ["succeeded"],
+        "project": "default",
+    },
+    "change_webhook": {
+        "url": "https://hooks.example.org/",
+        "events": ["failed"],
+        "is_enabled": True,
+    },
     "exit_": {"worker": WORKER, "code": 1, "tail": "", "cause": "", "restarts": True},
 }
 
@@ -120,7 +131,7 @@ class Victim:
         content: bytes = b"",
     ) -> httpx.Response:
         """Send something, and demand an answer that is a refusal or none, and soon."""
-        raw = (path or filled(target.path)) + (f"?{query}" if query else "")
+        raw = (path or filled(target.path, target.method)) + (f"?{query}" if query else "")
         token = KEYS.issue_worker_token(WORKER) if "/agent/" in target.path else KEYS.home_token
         sent = {"Authorization": f"Bearer {token}".encode(), "Content-Type": b"application/json"}
         url = httpx.URL(self.host.url).copy_with(raw_path=raw.encode())
