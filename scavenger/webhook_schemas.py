@@ -13,6 +13,7 @@ class EventKind(StrEnum):
 
     EVERY = "*"
     SUBMITTED = "submitted"
+    ORDER = "order"
     CANCEL = "cancel"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
