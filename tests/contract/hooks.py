@@ -20,6 +20,7 @@ LISTS = (
     "sweeps",
     "events",
     f"events of {JOB}",
+    f"orders of {JOB}",
     "webhooks",
     f"deliveries of {THERE['{webhook}']}",
     *(f"cost by {by}" for by in ("job", "cloud", "day")),

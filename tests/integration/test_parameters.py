@@ -140,6 +140,10 @@ REPORT = {"generation": 1, "iteration": 0, "samples": 0, "epochs": 0.0, "metrics
 # What each route that takes a JSON body does as it is asked to; a PUT names its own resource.
 CHANGES: dict[str, Any] = {
     "/v1/jobs": document(),
+    "/v1/jobs/{job}/actions/resize": {"to": {"workers": 2, "global_batch": 32}},
+    "/v1/jobs/{job}/actions/probe": {"workers": 1, "global_batch": 128},
+    "/v1/jobs/{job}/actions/pause": None,
+    "/v1/jobs/{job}/actions/resume": {"reason": "the price has fallen"},
     "/v1/jobs/{job}/actions/cancel": None,
     "/v1/tokens": {"name": "ci", "role": "viewer"},
     "/v1/tokens/{token}/actions/revoke": None,

@@ -82,6 +82,15 @@ GOOD: Mapping[str, Any] = {
         "events": ["failed"],
         "is_enabled": True,
     },
+    "resize": {"to": {"workers": 2, "global_batch": 32}, "reason": "it pays"},
+    "probe": {"workers": 2, "global_batch": 32, "reason": "is it fast?"},
+    "pause": {"reason": "over the weekend"},
+    "resume": {"reason": "on Monday"},
+    "change": {
+        "limits": {"max_cost": "5 USD", "max_time": "3h"},
+        "objective": {"time_weight": 0.5},
+        "reason": "the budget grew",
+    },
     "exit_": {"worker": WORKER, "code": 1, "tail": "", "cause": "", "restarts": True},
 }
 
