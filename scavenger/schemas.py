@@ -11,7 +11,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
 from scavenger.money import format_dollars
 
@@ -222,10 +222,33 @@ class JobList(View):
     next_cursor: str | None
 
 
+# Money of a curve: a decimal string without an exponent, since a curve has one currency.
+PlainDecimal = Annotated[
+    Decimal, PlainSerializer(lambda amount: f"{amount:f}", return_type=str, when_used="json")
+]
+
+
+class LimitChancesView(View):
+    """How probable it is that a configuration meets each limit, 0 to 1; None without a limit."""
+
+    max_cost: float | None = None
+    max_time: float | None = None
+
+
+def point_id(workers: int, global_batch: int) -> str:
+    """Return the name of a configuration among the points of a curve.
+
+    >>> point_id(4, 256)
+    'k4-b256'
+    """
+    return f"k{workers}-b{global_batch}"
+
+
 class PointView(View):
     """One configuration on the cost/time curve.
 
     Attributes:
+        id: Its name among the points of this curve, such as ``k4-b256``.
         noise: γ among its workers, as φ predicts; 1 for one worker.
         epochs: Reference-independent epochs this batch needs, e(B); relative when the curve is.
         time: Seconds to target, the median of what is possible.
@@ -234,12 +257,21 @@ class PointView(View):
         cost: Dollars to target, the median of what is possible.
         cost_low: Dollars that 10 % of the possible outcomes stay below.
         cost_high: Dollars that 90 % of the possible outcomes stay below.
-        measured: Whether iteration time was measured here; otherwise it is predicted.
+        source: Whether iteration time was ``measured`` here; otherwise it is ``predicted`` where
+            workers and local batch lie in the range that was probed, else ``extrapolated``.
         measured_step_time: Seconds per iteration as measured; None if only predicted.
-        on_front: Whether no other feasible configuration is both cheaper and faster.
+        on_front: Whether it is feasible, and no other feasible one is both cheaper and faster.
         violations: Limits this configuration breaks, in words; empty when feasible.
+        meets: How probable it is that it meets each limit.
+        parallel_efficiency: Share of an iteration in which its workers compute, 0 to 1.
+        statistical_efficiency: What one of its samples teaches against one at the reference batch:
+            epochs at that batch over epochs at its own.
+        marginal_price: Dollars for each hour saved against the next cheaper point of the front;
+            None off the front, for the cheapest, and on a relative curve.
+        dominated_by: Id of the front's point that is no slower, no dearer, and better in one.
     """
 
+    id: str
     workers: int
     global_batch: int
     noise: float | None
@@ -251,12 +283,17 @@ class PointView(View):
     time: float
     time_low: float
     time_high: float
-    cost: float
-    cost_low: float
-    cost_high: float
-    measured: bool
+    cost: PlainDecimal
+    cost_low: PlainDecimal
+    cost_high: PlainDecimal
+    source: Literal["measured", "predicted", "extrapolated"]
     on_front: bool
     violations: list[str]
+    meets: LimitChancesView = LimitChancesView()
+    parallel_efficiency: float | None = None
+    statistical_efficiency: float | None = None
+    marginal_price: float | None = None
+    dominated_by: str | None = None
 
 
 class ProbeView(View):
@@ -362,10 +399,30 @@ class LimitsView(View):
     max_time: float | None
 
 
+class SwitchView(View):
+    """What a change of configuration takes now: seconds without training, and their dollars."""
+
+    seconds: float
+    cost: PlainDecimal
+
+
+class CalibrationView(View):
+    """How good forecasts of the same model were before this curve was drawn.
+
+    Attributes:
+        coverage: Share of the jobs that ended within the 80 % interval of their forecast.
+        forecasts: How many jobs that is a share of.
+    """
+
+    coverage: float
+    forecasts: int
+
+
 class CurveView(View):
     """The cost/time curve of a job: that of its last choice, or a preview before the first one.
 
     Attributes:
+        as_of: When it was drawn: when the choice was made, or else now, or when the job ended.
         basis: ``total`` in seconds and dollars of the whole job, ``remaining`` of what was left of
             it when it was chosen anew, or ``relative`` to the start configuration while the epochs
             to target are unknown.
@@ -381,9 +438,13 @@ class CurveView(View):
         current: The configuration the job runs on; None before its first and after its end.
         knee_bends: Whether the front bends at ``knee``; where it bends nowhere, that is the end
             of the front where time times cost is least.
+        switch: What changing the configuration takes now; None where the job does not run.
+        calibration: How good earlier forecasts of this model were; None without any.
+        is_finished: Whether the job has ended.
     """
 
     basis: str
+    as_of: datetime
     decision: int | None = None
     decided_at: datetime | None = None
     limits: LimitsView | None = None
@@ -404,6 +465,33 @@ class CurveView(View):
     probes: list[ProbeView]
     resizes: list[ResizeView]
     knee_bends: bool = True
+    switch: SwitchView | None = None
+    calibration: CalibrationView | None = None
+    is_finished: bool = False
+
+
+class DecisionView(View):
+    """One choice of a job, whose curve is kept.
+
+    Attributes:
+        number: Counts the choices of a job from 1; ``?decision=`` of its curve takes it.
+        why: One sentence: what was chosen, and why.
+        chosen: The configuration; None where none was.
+        basis: In what its curve counts, as there.
+    """
+
+    number: int
+    at: datetime
+    why: str
+    chosen: ConfigView | None
+    basis: str
+
+
+class DecisionList(View):
+    """One page of the choices of a job, oldest first: the first and the newest are kept."""
+
+    decisions: list[DecisionView]
+    next_cursor: str | None = None
 
 
 class EventView(View):

@@ -25,12 +25,14 @@ from service.api.routes import (
     checkpoints,
     code,
     cost,
+    curves,
     events,
     health,
     jobs,
     models,
     offers,
     orders,
+    plans,
     prices,
     reference,
     session,
@@ -46,6 +48,7 @@ from service.db.access import StoredToken, store_token
 
 ROUTE_MODULES = (
     *(jobs, orders, events, code, models, prices, offers, cost, sweeps, webhooks),
+    *(curves, plans),
     *(agent, checkpoints, access, session, health, reference, dashboard),
 )
 

@@ -193,6 +193,22 @@ class PriceBook:
             total += self._find(where, PUBLIC_ADDRESS, "address_hour")
         return total.quantize(MIN_PRICE, ROUND_UP)
 
+    def as_of(self, where: PricedRegion, machine_type: str) -> datetime | None:
+        """Return when the oldest price was so of a machine's parts; None where none is known."""
+        custom = CUSTOM_TYPE.fullmatch(machine_type)
+        family = "" if custom is None else custom["family"]
+        parts = {machine_type, family, where.disk, PUBLIC_ADDRESS} - {""}
+        return min(
+            (
+                price.as_of
+                for price in self.prices.values()
+                if (price.provider, price.region) == (where.provider, where.region)
+                and price.item in parts
+                and price.market == "on_demand"
+            ),
+            default=None,
+        )
+
     def _machine_parts(
         self, where: PricedRegion, machine_type: str, market: Market
     ) -> Iterator[Decimal]:

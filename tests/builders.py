@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from scavenger.cluster import ClusterConfig
-from scavenger.job.planning import planning_state
+from scavenger.job.planning import objective_within_limits, planning_state
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.measurement.steps import StepColumns
 from scavenger.order_schemas import WISHES, OrderKind
+from scavenger.plan_schemas import PlanView
 from scavenger.protocol import Directive, Member, StopAtMetric
+from scavenger.report import CurveReport
 from scavenger.schemas import JobPhase, OrphanView
 from service.clouds.clouds import Clouds
 from service.clouds.local import LocalProvider
@@ -29,6 +31,7 @@ from service.db.vms import Vm
 from service.db.workers import WorkerRow
 from service.offers import BillingTerms, Offer
 from service.reconciler.fleet import ControllerContact
+from service.state.curves import curve_view
 from service.state.job_state import JobState
 from service.state.orders import fold_orders
 
@@ -79,6 +82,27 @@ def job(**changes: Any) -> StoredJob:
         "finished_at": None,
     }
     return StoredJob(**{**facts, **changes})
+
+
+def plan_view(**changes: Any) -> PlanView:
+    """A plan of a job that a search would choose for; nothing is known of its curve."""
+    report = CurveReport.of(objective_within_limits(spec()), None)
+    facts = {
+        "id": "plan_0",
+        "created_at": NOW,
+        "expires_at": NOW + timedelta(minutes=15),
+        "name": "digits",
+        "model_key": "digits",
+        "curve": curve_view(report, spec(), None, "nothing is measured yet", NOW),
+        "choice": None,
+        "why": "a search chooses",
+        "search": {"probes": 4, "seconds": None, "cost": None},
+        "cap": {"amount": "1"},
+        "checks": [],
+        "prices_as_of": None,
+        "would_reuse": 0,
+    }
+    return PlanView.model_validate(facts | changes)
 
 
 def vm(number: int, **changes: Any) -> Vm:

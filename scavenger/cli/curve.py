@@ -101,7 +101,9 @@ def render_points(curve: CurveView, *, show_all: bool = False) -> RenderableType
     points = sorted(curve.points, key=lambda point: (point.time, point.cost))
     shown = points
     if len(points) > MAX_CURVE_ROWS and not show_all:
-        shown = [p for p in points if p.on_front or p.measured or point_labels(p, curve)]
+        shown = [
+            p for p in points if p.on_front or p.source == "measured" or point_labels(p, curve)
+        ]
     table = ResponsiveTable(CURVE_COLUMNS, [_point_row(point, curve) for point in shown])
     return Group(table, *(Text(f"· {line}", "dim") for line in table_footnotes(shown, len(points))))
 
@@ -127,16 +129,25 @@ def _point_row(point: PointView, curve: CurveView) -> tuple[Cell, ...]:
         format_number(point.noise),
         format_number(point.epochs),
         format_time_interval(point.time_low, point.time, point.time_high, curve.basis),
-        format_cost_to_target(point.cost, curve.basis),
+        format_cost_to_target(float(point.cost), curve.basis),
         describe_point(point, curve),
     )
 
 
 def source_symbol(point: PointView) -> str:
     """Return the plot's symbol for the source of the iteration time."""
-    if point.measured:
-        return MEASURED_SYMBOL.shape
-    return FRONT_SYMBOL.shape if point.on_front and not point.violations else PREDICTED_SYMBOL.shape
+    return symbol_of_source(point).shape
+
+
+def symbol_of_source(point: PointView) -> PlotSymbol:
+    """Return the symbol for what a point rests on."""
+    match point.source:
+        case "measured":
+            return MEASURED_SYMBOL
+        case "extrapolated":
+            return EXTRAPOLATED_SYMBOL
+        case "predicted":
+            return FRONT_SYMBOL if point.on_front else PREDICTED_SYMBOL
 
 
 def describe_point(point: PointView, curve: CurveView) -> Text:
@@ -201,19 +212,23 @@ class PlotSymbol:
 
 
 INFEASIBLE_SYMBOL = PlotSymbol("✕", "dim", "over a limit")
+EXTRAPOLATED_SYMBOL = PlotSymbol("◌", "dim", "outside the probed range")
 PREDICTED_SYMBOL = PlotSymbol("◇", "", "predicted")
 FRONT_SYMBOL = PlotSymbol("◆", "cyan", "predicted, on the front")
 MEASURED_SYMBOL = PlotSymbol("●", "blue", "measured")
 CHOSEN_SYMBOL = PlotSymbol("▣", "bold green", "chosen")
 KNEE_SYMBOL = PlotSymbol("★", "bold yellow", "knee")
+CHOSEN_KNEE_SYMBOL = PlotSymbol("✪", "bold yellow", "knee, chosen")
 # Where two points share a character, the symbol further right wins.
 PLOT_SYMBOLS = (
     INFEASIBLE_SYMBOL,
+    EXTRAPOLATED_SYMBOL,
     PREDICTED_SYMBOL,
     FRONT_SYMBOL,
     MEASURED_SYMBOL,
     CHOSEN_SYMBOL,
     KNEE_SYMBOL,
+    CHOSEN_KNEE_SYMBOL,
 )
 
 
@@ -231,17 +246,19 @@ class PlotWindow:
         """Return the window of the feasible points and of what lies just beyond them."""
         feasible = [point for point in points if not point.violations] or points
         fastest, slowest = axis_range([p.time for p in feasible], [p.time for p in points])
-        cheapest, dearest = axis_range([p.cost for p in feasible], [p.cost for p in points])
+        cheapest, dearest = axis_range(
+            [float(p.cost) for p in feasible], [float(p.cost) for p in points]
+        )
         return cls(fastest, slowest, cheapest, dearest)
 
     def __contains__(self, point: PointView) -> bool:
         is_in_time = self.fastest <= point.time <= self.slowest
-        return is_in_time and self.cheapest <= point.cost <= self.dearest
+        return is_in_time and self.cheapest <= float(point.cost) <= self.dearest
 
     def place(self, point: PointView, width: int, height: int) -> tuple[int, int]:
         """Return row and column of a point; row 0 is the most expensive."""
         column = position_between(point.time, self.fastest, self.slowest)
-        row = 1 - position_between(point.cost, self.cheapest, self.dearest)
+        row = 1 - position_between(float(point.cost), self.cheapest, self.dearest)
         return round(row * (height - 1)), round(column * (width - 1))
 
 
@@ -287,14 +304,10 @@ def render_plot(curve: CurveView, *, width: int, height: int = PLOT_HEIGHT) -> T
 def _symbol_of(point: PointView, curve: CurveView) -> PlotSymbol:
     config = ConfigView(workers=point.workers, global_batch=point.global_batch)
     if config == curve.knee and curve.knee_bends:
-        return KNEE_SYMBOL
+        return CHOSEN_KNEE_SYMBOL if config == curve.chosen else KNEE_SYMBOL
     if config == curve.chosen:
         return CHOSEN_SYMBOL
-    if point.violations:
-        return INFEASIBLE_SYMBOL
-    if point.measured:
-        return MEASURED_SYMBOL
-    return FRONT_SYMBOL if point.on_front else PREDICTED_SYMBOL
+    return INFEASIBLE_SYMBOL if point.violations else symbol_of_source(point)
 
 
 def row_label(row: int, height: int, window: PlotWindow, basis: str) -> str:

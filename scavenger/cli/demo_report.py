@@ -169,7 +169,7 @@ def saving_section(curve: CurveView) -> list[RenderableType]:
             "",
             "",
             describe_speedup(start.time, chosen.time),
-            describe_saving(start.cost, chosen.cost),
+            describe_saving(float(start.cost), float(chosen.cost)),
         )
     )
     if start == chosen:
@@ -182,7 +182,10 @@ def saving_section(curve: CurveView) -> list[RenderableType]:
 
 
 def _config_row(name: str, point: PointView, basis: str) -> RowCells:
-    time, cost = format_time_to_target(point.time, basis), format_cost_to_target(point.cost, basis)
+    time, cost = (
+        format_time_to_target(point.time, basis),
+        format_cost_to_target(float(point.cost), basis),
+    )
     return (name, format_config(point), time, cost)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scavenger.offline.fit import FitReport
-from scavenger.planning.curve import TradeoffPoint
+from scavenger.planning.curve import TradeoffPoint, pareto_front
 from scavenger.report import ReportedPoint
 
 if TYPE_CHECKING:
@@ -116,8 +116,9 @@ def draw_axes(axes: Axes, report: FitReport) -> None:
 
 
 def front_of(report: FitReport) -> list[TradeoffPoint]:
-    """Return the points of the front, from fast to slow."""
-    return [judged.point for judged in report.points if judged.is_on_front]
+    """Return the points of the front, from fast to slow; of all where none meets the limits."""
+    within = [judged.point for judged in report.points if judged.is_on_front]
+    return within or list(pareto_front(judged.point for judged in report.points))
 
 
 def time_scale(report: FitReport) -> AxisScale:

@@ -23,6 +23,14 @@ CHANCE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
+class LimitChances:
+    """How probable it is that a configuration meets each limit, 0 to 1; None without a limit."""
+
+    max_cost: float | None = None
+    max_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ConstrainedObjective:
     """An objective under limits, which count as met when that is at least 90 % sure.
 
@@ -103,10 +111,20 @@ class ConstrainedObjective:
 
         Time and cost err together, since both follow the same iterations and epochs.
         """
+        chances = self.chances(point)
+        known = (each for each in (chances.max_cost, chances.max_time) if each is not None)
+        return min(known, default=1.0)
+
+    def chances(self, point: TradeoffPoint, basis: Basis = "total") -> LimitChances:
+        """Probability that a point meets each limit; unknown on a relative curve."""
+        if basis == "relative":
+            return LimitChances()
         limits = ((point.cost, self.max_cost), (point.time, self.max_time))
-        return min(
-            (chance_below(value, point.deviation, limit) for value, limit in limits if limit),
-            default=1.0,
+        return LimitChances(
+            *(
+                None if limit is None else chance_below(value, point.deviation, limit)
+                for value, limit in limits
+            )
         )
 
     def violations(self, point: TradeoffPoint, basis: Basis = "total") -> tuple[str, ...]:

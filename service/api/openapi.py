@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from scavenger.job.spec import JobSpec
+from scavenger.plan_schemas import PlanReference
 from scavenger.protocol import StepReport
 from scavenger.schemas import ProblemView
 from service.api.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPES
@@ -72,6 +73,20 @@ def request_body(body: type, *media: str, example: JsonObject | None = None) -> 
     return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, content)}}
 
 
+def submission_body(example: JsonObject) -> JsonObject:
+    """Describe what submits a job: a document, or as JSON the plan that was made of one."""
+    described = request_body(JobSpec, "application/json", "application/yaml", example=example)
+    content = described["requestBody"]["content"]
+    kinds = [SCHEMA_REFERENCE.format(model=kind.__name__) for kind in (JobSpec, PlanReference)]
+    either = {"anyOf": [{"$ref": kind} for kind in kinds]}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {**content, "application/json": {"schema": either, "example": example}},
+        }
+    }
+
+
 def job_responses(status: int, headers: JsonObject | None = None) -> ResponseDocs:
     """Describe an answer that shows a job and its version, with links to its other routes."""
     of_it = {"job": "$response.body#/id"}
@@ -103,7 +118,7 @@ def complete_document(document: JsonObject) -> JsonObject:
     components = document["components"]
     for ours_instead in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(ours_instead, None)
-    for body in (StepReport, ProblemView):
+    for body in (StepReport, ProblemView, PlanReference):
         components["schemas"].update(schemas_of(body))
     components["schemas"].update(parse_examples(without_null(schemas_of(JobSpec))))
     for operation in (each for path in document["paths"].values() for each in path.values()):

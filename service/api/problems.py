@@ -64,6 +64,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "nothing_held": ProblemType(409, "Nothing to confirm"),
     "idempotency_in_progress": ProblemType(409, "Request in progress", retry_after=1),
     "sequence_gap": ProblemType(409, "Worker not introduced"),
+    "plan_expired": ProblemType(410, "Plan expired"),
     "precondition_failed": ProblemType(412, "Precondition failed"),
     "payload_too_large": ProblemType(413, "Request body too large"),
     "unsupported_media": ProblemType(415, "Unsupported media type"),

@@ -1,14 +1,11 @@
-"""Jobs: what was asked for, what became of it, its events, and the curve of each choice.
+"""Jobs: what was asked for, what became of it, and its events.
 
 Triggers number events at the commit (ADR 31), over all jobs, in the order in which they become
-visible: a reader that has seen a number has missed none below it. A stored curve leaves out what
-other tables hold: the job's position, probes and resizes. Its points are columns of numbers with 7
-digits; 400 points, the most a job may have, take about 25 KB.
+visible: a reader that has seen a number has missed none below it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
@@ -20,7 +17,6 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
-    delete,
     false,
     func,
     insert,
@@ -33,9 +29,9 @@ from sqlalchemy import (
 from scavenger.cluster import ClusterConfig
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
-from scavenger.schemas import CurveView, EventView, JobPhase, PointView
+from scavenger.schemas import EventView, JobPhase
 from service.auth.permissions import EVERY_PROJECT, FIRST_PROJECT
-from service.db.schema import FINAL_PHASES, curves, events, jobs, leases, outcomes, vms
+from service.db.schema import FINAL_PHASES, events, jobs, leases, outcomes, vms
 
 
 class JobRow(Protocol):
@@ -325,60 +321,3 @@ def newest_event_number(connection: Connection) -> int:
     """Return the number of the last event, 0 before the first; all below it are visible, too."""
     found = connection.execute(select(func.max(events.c.sequence))).scalar()
     return max(found or 0, 0)
-
-
-FIELDS_STORED_ELSEWHERE = {"decision", "decided_at", "current", "probes", "resizes"}
-MAX_CURVES_KEPT = 32  # of a job: the first, and the newest
-
-
-def store_curve(connection: Connection, job: str, curve: CurveView, now: datetime) -> None:
-    """Store the curve of a choice, under the next number."""
-    query = select(func.coalesce(func.max(curves.c.number), 0) + 1).where(curves.c.job == job)
-    number = connection.execute(query).scalar_one()
-    content = curve.model_dump(mode="json", exclude={*FIELDS_STORED_ELSEWHERE, "points"})
-    row = {"job": job, "number": number, "at": now, "curve": content}
-    connection.execute(insert(curves).values({**row, "points": points_to_columns(curve.points)}))
-    old = (curves.c.number > 1) & (curves.c.number <= number - MAX_CURVES_KEPT + 1)
-    connection.execute(delete(curves).where(curves.c.job == job, old))
-
-
-def newest_curve(connection: Connection, job: str) -> CurveView | None:
-    """Return the curve of a job's last choice; None before it chose."""
-    query = select(curves).where(curves.c.job == job).order_by(curves.c.number.desc()).limit(1)
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    facts = {"decision": row.number, "decided_at": row.at, "points": columns_to_points(row.points)}
-    stored_elsewhere: dict[str, Any] = {"current": None, "probes": [], "resizes": []}
-    return CurveView.model_validate({**row.curve, **facts, **stored_elsewhere})
-
-
-def points_to_columns(points: list[PointView]) -> dict[str, list[Any]]:
-    """Turn points into columns; one whose figures are no numbers cannot be drawn, and is left out.
-
-    >>> points_to_columns([])["workers"]
-    []
-    """
-    rows = [{name: round_to_7_digits(value) for name, value in point} for point in points]
-    kept = [row for row in rows if all(map(is_finite_or_text, row.values()))]
-    return {name: [row[name] for row in kept] for name in PointView.model_fields}
-
-
-def columns_to_points(columns: dict[str, list[Any]]) -> list[PointView]:
-    """Turn columns into points again."""
-    rows = zip(*columns.values(), strict=True)
-    return [PointView.model_validate(dict(zip(columns, row, strict=True))) for row in rows]
-
-
-def round_to_7_digits(value: object) -> object:
-    """Round a number to 7 digits, which is more than any forecast has.
-
-    >>> round_to_7_digits(0.123456789), round_to_7_digits(64), round_to_7_digits(True)
-    (0.1234568, 64, True)
-    """
-    return float(f"{value:.7g}") if isinstance(value, float) else value
-
-
-def is_finite_or_text(value: object) -> bool:
-    """Tell whether a value, if it is a number, is finite."""
-    return not isinstance(value, float) or math.isfinite(value)

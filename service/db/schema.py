@@ -387,6 +387,20 @@ curves = Table(
     Column("points", JSONB, nullable=False),
 )
 
+# Plans and the jobs submitted from them: written by the API, and dropped a day after they expire.
+plans = Table(
+    "plans",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("project", Text, nullable=False),
+    moment_column("created_at", nullable=False),
+    moment_column("expires_at", nullable=False),
+    Column("spec", JSONB, nullable=False),
+    Column("plan", JSONB, nullable=False),
+    Column("job", Text, ForeignKey("jobs.id", ondelete="CASCADE")),
+    Index(None, "expires_at"),
+)
+
 # What the target's metric was at which progress, thinned: written by the agent endpoint.
 readings = Table(
     "readings",

@@ -22,7 +22,7 @@ from scavenger.protocol import Directive
 from scavenger.report import CurveReport
 from scavenger.schemas import JobPhase
 from service import ledger
-from service.db import directives, jobs, measurements, orders
+from service.db import curves, directives, jobs, measurements, orders
 from service.db.jobs import record_event
 from service.db.measurements import RecordedDrift, SettledProbe
 from service.observability import metrics
@@ -185,8 +185,8 @@ def store_curve_report(
 ) -> None:
     """Keep the curve that something was chosen from."""
     job = state.job
-    view = curve_view(curve, state.planned_spec, chosen, why)
-    jobs.store_curve(connection, job.id, view, state.now)
+    view = curve_view(curve, state.planned_spec, chosen, why, state.now)
+    curves.store_curve(connection, job.id, view, state.now)
 
 
 def record_replan(connection: Connection, state: JobState, action: Replan) -> None:

@@ -7,6 +7,8 @@ that has not chosen yet, the API draws a curve from what is known so far.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
 
 from scavenger.cluster import ClusterConfig
 from scavenger.job.spec import JobSpec
@@ -20,8 +22,10 @@ from scavenger.schemas import (
     LawShareView,
     LawsView,
     LawView,
+    LimitChancesView,
     LimitsView,
     PointView,
+    point_id,
 )
 
 
@@ -57,7 +61,11 @@ def curve_key(spec: JobSpec, knowledge: PlanningState) -> CurveKey:
 
 
 def curve_view(
-    report: CurveReport, spec: JobSpec, chosen: ClusterConfig | None, why: str
+    report: CurveReport,
+    spec: JobSpec,
+    chosen: ClusterConfig | None,
+    why: str,
+    as_of: datetime,
 ) -> CurveView:
     """Show a curve, without what only the job itself tells: where it is, its probes and resizes."""
     fitted = None if report.preview is None else report.preview.fitted
@@ -69,13 +77,14 @@ def curve_view(
     runner_up = own.runner_up if own is not None and is_chosen else None
     return CurveView(
         basis=report.basis,
+        as_of=as_of,
         objective=spec.objective_text,
         limits=LimitsView(max_cost=limits.max_cost, max_time=limits.max_time),
         why=why,
         source="nothing is measured yet" if fitted is None else fitted.source,
         laws=None if fitted is None else laws_view(fitted.model, fitted.observations),
         points=[point_view(each) for each in report.points],
-        front=[config_view(config) for config in report.front],
+        front=[config_view(point.config) for point in report.front],
         knee=special.get("knee"),
         fastest=special.get("fastest"),
         cheapest=special.get("cheapest"),
@@ -92,8 +101,9 @@ def curve_view(
 
 def point_view(reported: ReportedPoint) -> PointView:
     """Show one configuration of a curve."""
-    point = reported.point
+    point, rival = reported.point, reported.dominated_by
     return PointView(
+        id=point_id(point.config.workers, point.config.global_batch),
         workers=point.config.workers,
         global_batch=point.config.global_batch,
         noise=point.noise,
@@ -105,13 +115,27 @@ def point_view(reported: ReportedPoint) -> PointView:
         time=point.time,
         time_low=point.time_range[0],
         time_high=point.time_range[1],
-        cost=point.cost,
-        cost_low=point.cost_range[0],
-        cost_high=point.cost_range[1],
-        measured=point.measured_step_time is not None,
+        cost=curve_money(point.cost),
+        cost_low=curve_money(point.cost_range[0]),
+        cost_high=curve_money(point.cost_range[1]),
+        source=reported.source,
         on_front=reported.is_on_front,
         violations=list(reported.violations),
+        meets=LimitChancesView.model_validate(reported.chances),
+        parallel_efficiency=reported.parallel_efficiency,
+        statistical_efficiency=reported.statistical_efficiency,
+        marginal_price=reported.marginal_price,
+        dominated_by=None if rival is None else point_id(rival.workers, rival.global_batch),
     )
+
+
+def curve_money(amount: float) -> Decimal:
+    """Return dollars of a curve with 7 digits, which is more than any forecast has.
+
+    >>> str(curve_money(1.23456789)), f"{curve_money(1e-7):f}"
+    ('1.234568', '0.0000001')
+    """
+    return Decimal(f"{amount:.7g}")
 
 
 def laws_view(model: PerformanceModel, observations: tuple[Observation, ...]) -> LawsView:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
+from statistics import median
 
 from sqlalchemy import Connection
 
-from scavenger.cluster import ClusterConfig
+from scavenger.cluster import ClusterConfig, config_columns
 from scavenger.job.training import DownpourSpec
 from scavenger.measurement.noise import estimate_noise
 from scavenger.measurement.profiling import measure_time
@@ -20,6 +21,7 @@ from scavenger.planning.decision import preview_curve
 from scavenger.planning.transfer import StoredModel
 from scavenger.schemas import (
     AdviceView,
+    CalibrationView,
     CostView,
     CurveView,
     IndicatorsView,
@@ -29,6 +31,7 @@ from scavenger.schemas import (
     ProgressView,
     ResizeView,
     StoredModelView,
+    SwitchView,
 )
 from service.clouds.storage import CheckpointStorage
 from service.db import telemetry
@@ -36,7 +39,14 @@ from service.db.directives import PublishedDirective
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.db.orders import StoredOrder
-from service.state.curves import CurveKey, config_view, curve_key, laws_view, optional_config_view
+from service.state.curves import (
+    CurveKey,
+    config_view,
+    curve_key,
+    curve_money,
+    laws_view,
+    optional_config_view,
+)
 from service.state.job_state import JobState, current_divergence
 from service.state.loader import load_job_states
 
@@ -157,13 +167,27 @@ def curve_view_of_job(
     job: StoredJob,
     probes: Sequence[SettledProbe],
     resizes: Sequence[PublishedDirective],
+    usual_pause: float = 0.0,
+    calibration: CalibrationView | None = None,
 ) -> CurveView:
-    """Show a curve with where its job is, and how its points came to be."""
+    """Show a curve with where its job is, and how its points came to be.
+
+    Args:
+        drawn: The curve.
+        job: Its job.
+        probes: What was measured for it.
+        resizes: Every Directive of the job.
+        usual_pause: Seconds a resize takes with the job's cloud, before this job had one.
+        calibration: How good earlier forecasts of its model were.
+    """
     directive = None if job.phase.is_final or not resizes else resizes[-1].directive
     shown = {
         "current": None if directive is None else config_view(directive.config),
         "probes": [probe_view(probe) for probe in probes],
         "resizes": resize_views(resizes),
+        "switch": None if directive is None else switch_view(job, resizes, usual_pause),
+        "calibration": calibration,
+        "is_finished": job.phase.is_final,
     }
     return drawn.model_copy(update=shown)
 
@@ -182,6 +206,19 @@ def order_view(order: StoredOrder) -> OrderView:
         told=order.told or "",
         ended_at=order.ended_at,
     )
+
+
+def switch_view(
+    job: StoredJob, resizes: Sequence[PublishedDirective], usual_pause: float
+) -> SwitchView:
+    """Show what a change of configuration takes: as usual in this job, or else in its cloud."""
+    # The first generation starts the job, and changes nothing.
+    pauses = [each.pause for each in resizes if each.directive.generation > 1]
+    known = [pause for pause in pauses if pause is not None]
+    seconds = median(known) if known else usual_pause
+    grid = config_columns((resizes[-1].directive.config,))
+    per_hour = float(job.spec.price_model.per_hour(grid)[0])
+    return SwitchView(seconds=seconds, cost=curve_money(per_hour * seconds / 3600))
 
 
 def stored_model_view(model_key: str, stored: StoredModel, updated_at: datetime) -> StoredModelView:

@@ -23,6 +23,7 @@ LISTS = (
     f"orders of {JOB}",
     "webhooks",
     f"deliveries of {THERE['{webhook}']}",
+    f"decisions of {JOB}",
     *(f"cost by {by}" for by in ("job", "cloud", "day")),
 )
 

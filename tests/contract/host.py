@@ -39,6 +39,7 @@ from service.db import (
     jobs,
     measurements,
     packages,
+    plans,
     prices,
     stored_models,
     sweeps,
@@ -51,17 +52,19 @@ from service.db.jobs import record_event
 from service.db.webhooks import StoredWebhook
 from service.outbound import OutboundClient
 from service.prices import to_price
-from tests.builders import HERE, NOW, directive, observation, offer, orphan, probe, spec
+from tests.builders import HERE, NOW, directive, observation, offer, orphan, plan_view, probe, spec
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 JOB = "job_0"
 WORKER = f"{JOB}-w1"
+PLAN = "plan_0"
 PREY = TokenDigest("0123456789ab", "0" * 64)
 # What stands in a path for each variable part of it, so that something is found there.
 CODE = b"stands for an archive"
 CODE_SHA256 = sha256(CODE).hexdigest()
 THERE = {
     "{job}": JOB,
+    "{plan}": PLAN,
     "{token}": PREY.id,
     "{problem}": "not-found",
     "{sha256}": CODE_SHA256,
@@ -171,6 +174,7 @@ def fill(engine: Engine) -> None:
     held = orphan("i-1", "key-1", JOB, "hold", "the database does not know it", NOW)
     with engine.begin() as connection:
         packages.store(connection, "default", CODE_SHA256, CODE, now)
+        plans.store(connection, "default", spec(), plan_view(id=PLAN), NOW)
         for number in range(ENTRIES):
             at = NOW + timedelta(seconds=number // 2)
             run = {"command": ["python", "train.py"], "code": CODE_SHA256}

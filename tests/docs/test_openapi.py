@@ -20,6 +20,7 @@ SHOWN = [
     [],
     ["application/json"],
     ["application/json", "text/event-stream"],
+    ["application/json", "image/svg+xml"],
     ["text/plain"],
     ["text/markdown"],
     ["application/zip"],

@@ -19,12 +19,12 @@ from service.auth.tokens import ControllerKeys, TokenDigest, make_token
 from service.clouds.storage import CheckpointStorage
 from service.dashboard_files import DashboardFiles, StaticFile
 from service.db import access as tokens
-from service.db import packages, webhooks
+from service.db import packages, plans, webhooks
 from service.db.access import StoredToken
 from service.db.schema import audit
 from service.outbound import OutboundClient
-from tests.builders import HERE, document
-from tests.contract.host import CODE, CODE_SHA256, EVERY_NAME_IS_PUBLIC, unhurried, webhook
+from tests.builders import HERE, NOW, document, plan_view, spec
+from tests.contract.host import CODE, CODE_SHA256, EVERY_NAME_IS_PUBLIC, PLAN, unhurried, webhook
 
 KEYS = ControllerKeys(home_token="a word from before", secret="s" * 48)
 SCRIPT = StaticFile.of(b"", ".js")
@@ -56,6 +56,7 @@ class House:
         with engine.begin() as connection:
             for project in ("alpha", "beta", "default"):
                 packages.store(connection, project, CODE_SHA256, CODE, datetime.now(UTC))
+            plans.store(connection, "alpha", spec(), plan_view(id=PLAN), NOW)
 
     def open(
         self,
@@ -100,6 +101,7 @@ class House:
         named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
         named |= {"{webhook}": hook, "{delivery}": str(delivery)}
         named |= {"{sha256}": CODE_SHA256, "{page:dashboard_path}": "jobs", "{asset:path}": "a.js"}
+        named |= {"{plan}": PLAN}
         return "/".join(named.get(part, part) for part in template.split("/"))
 
     def webhook(self) -> tuple[str, int]:

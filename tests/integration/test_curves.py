@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
-from service.db import jobs, measurements, schema
+from service.db import curves, jobs, measurements, schema
 from service.reconciler.actions import Advise, ChooseConfig, Finish, KeepConfig, Replan
 from service.reconciler.apply import record_action
 from service.reconciler.plan import plan
@@ -39,10 +40,16 @@ def client(engine: Engine) -> Iterator[TestClient]:
         yield client
 
 
-def answer(client: TestClient, job: str = "job_1") -> dict[str, Any]:
-    shown = client.get(f"/v1/jobs/{job}/curve")
+def answer(client: TestClient, job: str = "job_1", **parameters: int) -> dict[str, Any]:
+    shown = client.get(f"/v1/jobs/{job}/curve", params=parameters)
     assert shown.status_code == 200, shown.text
     return dict(shown.json())
+
+
+def picture(client: TestClient, job: str = "job_1") -> str:
+    shown = client.get(f"/v1/jobs/{job}/curve", headers={"Accept": "image/svg+xml"})
+    assert shown.headers["content-type"] == "image/svg+xml"
+    return shown.text
 
 
 def begin(connection: Connection, job: str, **document: Any) -> Life:
@@ -75,11 +82,20 @@ def teach(engine: Engine, number: int) -> None:
         life.finish(epochs=10.0 + number)
 
 
+# What tells where a job is now, and follows its life.
+OF_NOW = ("current", "switch", "is_finished", "as_of")
+
+
+def of_the_choice(curve: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in curve.items() if name not in OF_NOW}
+
+
 @pytest.mark.parametrize(
-    ("search", "is_reused"), [("partial", False), ("auto", True), ("universal", True)]
+    ("search", "is_reused", "later"),
+    [("partial", False, 3), ("auto", True, 20), ("universal", True, 3)],
 )
 def test_the_curve_of_a_finished_job_never_changes(
-    client: TestClient, engine: Engine, search: str, *, is_reused: bool
+    client: TestClient, engine: Engine, search: str, later: int, *, is_reused: bool
 ) -> None:
     if is_reused:
         teach(engine, 2)
@@ -89,12 +105,14 @@ def test_the_curve_of_a_finished_job_never_changes(
     with engine.begin() as connection:
         life.connection = connection
         life.finish()
-    ended = answer(client)
-    for number in range(3, 6):
+    ended, drawn = answer(client), picture(client)
+    for number in range(3, 3 + later):
         teach(engine, number)
-        assert answer(client) == ended
-    assert ended["current"] is None
-    assert {**ended, "current": trains["current"]} == trains
+    assert answer(client) == ended
+    assert picture(client) == drawn
+    assert answer(client, decision=1) == ended
+    assert [ended[name] for name in OF_NOW] == [None, None, True, ended["decided_at"]]
+    assert of_the_choice(ended) == of_the_choice(trains)
 
 
 def test_the_reason_and_the_curve_name_the_same_source(client: TestClient, engine: Engine) -> None:
@@ -130,7 +148,8 @@ def test_a_job_that_ended_before_it_chose_shows_what_it_measured(
         )
     ended = answer(client)
     assert ended["why"] == "cancelled"
-    assert {**ended, "why": searching["why"]} == {**searching, "current": None}
+    assert ended["is_finished"] is True
+    assert {**of_the_choice(ended), "why": searching["why"]} == of_the_choice(searching)
     for number in range(2, 4):
         teach(engine, number)
         assert answer(client) == ended
@@ -149,6 +168,7 @@ def test_a_choice_made_before_curves_were_stored_is_drawn_from_what_is_known(
         connection.execute(delete(schema.curves))
     before = answer(client)
     assert (before["decision"], before["current"]) == (None, None)
+    assert before["as_of"] == NOW.isoformat().replace("+00:00", "Z")
     assert before["why"].startswith("after 4 probes")
     teach(engine, 5)
     assert answer(client)["points"] != before["points"]
@@ -195,15 +215,19 @@ def test_what_is_chosen_anew_shows_what_was_left(client: TestClient, engine: Eng
 def test_of_many_choices_the_first_and_the_newest_stay_as_they_are(engine: Engine) -> None:
     with engine.begin() as connection:
         life = begin(connection, "job_1", search="partial")
-        drawn = jobs.newest_curve(connection, life.job)
+        drawn = curves.newest_curve(connection, life.job)
         assert drawn is not None
         for number in range(2, 41):
             again = drawn.model_copy(update={"why": f"choice {number}"})
-            jobs.store_curve(connection, life.job, again, NOW)
+            curves.store_curve(connection, life.job, again, NOW)
         found = connection.execute(select(schema.curves.c.number).order_by("number")).scalars()
         assert list(found) == [1, *range(10, 41)]
-        newest = jobs.newest_curve(connection, life.job)
+        assert curves.find_curve(connection, life.job, 9) is None
+        listed = curves.decisions_after(connection, life.job, after=0, limit=99)
+        assert [each.number for each in listed] == [1, *range(10, 41)]
+        newest = curves.newest_curve(connection, life.job)
         assert newest is not None
+        assert newest.chosen == listed[-1].chosen == drawn.chosen
         assert (newest.decision, newest.why) == (40, "choice 40")
         step = connection.begin_nested()
         with pytest.raises(DBAPIError, match="cannot change"):
@@ -227,3 +251,53 @@ def test_the_largest_curve_is_small(client: TestClient, engine: Engine) -> None:
     shown = answer(client)["points"]
     assert len(shown) == 400
     assert sum(bool(point["violations"]) for point in shown) > 100
+
+
+def test_every_choice_is_listed_and_its_curve_shown_with_what_was_measured_by_then(
+    client: TestClient, engine: Engine
+) -> None:
+    small = ClusterConfig(2, 32)
+    with engine.begin() as connection:
+        target = {"epochs": 600, "at_batch": 32}
+        life = begin(connection, "job_1", target=target, limits={**LIMITS, "max_cost": "9 USD"})
+        first = curves.newest_curve(connection, life.job)
+        life.train(2, small, steps(200, 640.0, small))
+        again = plan(life.look(after=timedelta(minutes=9)))
+        assert isinstance(again, Replan)
+        later = life.look(after=timedelta(minutes=9))
+        record_action(connection, "local", later, again)
+        measurements.record_probe(
+            connection, life.job, replace(probe(1, 64), settled_at=NOW + timedelta(minutes=8))
+        )
+    page = client.get("/v1/jobs/job_1/decisions?limit=1").json()
+    one = page["decisions"][0]
+    rest = client.get("/v1/jobs/job_1/decisions", params={"cursor": page["next_cursor"]}).json()
+    assert first is not None
+    assert (one["number"], one["why"], one["basis"]) == (1, first.why, "total")
+    assert [(d["number"], d["basis"]) for d in rest["decisions"]] == [(2, "remaining")]
+    assert rest["next_cursor"] is None
+    shown = {number: answer(client, decision=number) for number in (1, 2)}
+    assert [each["why"] for each in shown.values()] == [first.why, again.why]
+    assert [len(each["probes"]) for each in shown.values()] == [4, 5]
+    assert answer(client) == shown[2]
+    refused = client.get("/v1/jobs/job_1/curve?decision=3")
+    assert refused.status_code == 404
+    assert "GET /v1/jobs/job_1/decisions lists those that are" in refused.json()["detail"]
+
+
+def test_forecasts_are_judged_by_the_jobs_that_ended_before_the_choice(
+    client: TestClient, engine: Engine
+) -> None:
+    hours = [timedelta(hours=number) for number in range(4)]
+    ends = ((hours[1], True), (hours[2], False), (hours[1], True))
+    with engine.begin() as connection:
+        for number, (ago, held) in enumerate(ends, start=2):
+            life = Life(connection, f"job_{number}")
+            due = NOW - ago if held else NOW + hours[3]
+            facts = {"due_from": due, "due_until": due, "finished_at": NOW - ago}
+            jobs.change_outcome(connection, life.job, phase=JobPhase.TRAINING)
+            ended = {"phase": JobPhase.SUCCEEDED, **facts}
+            jobs.change_outcome(connection, life.job, **ended)
+        begin(connection, "job_1", search="partial")
+    assert answer(client)["calibration"] == {"coverage": pytest.approx(2 / 3), "forecasts": 3}
+    assert answer(client, "job_3")["calibration"] is None, "it ended before the others"

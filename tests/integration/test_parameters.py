@@ -145,6 +145,8 @@ CHANGES: dict[str, Any] = {
     "/v1/jobs/{job}/actions/pause": None,
     "/v1/jobs/{job}/actions/resume": {"reason": "the price has fallen"},
     "/v1/jobs/{job}/actions/cancel": None,
+    "/v1/jobs/{job}/curve/whatif": {"objective": "cheapest"},
+    "/v1/plans": document(),
     "/v1/tokens": {"name": "ci", "role": "viewer"},
     "/v1/tokens/{token}/actions/revoke": None,
     "/v1/prices": {
@@ -178,4 +180,4 @@ def test_what_an_answer_names_as_its_location_is_there(client: TestClient) -> No
             at = client.get(place, headers={"Authorization": f"Bearer {KEYS.home_token}"})
             told[path] = at.status_code
             assert at.json()["id"] == answer.json()["id"]
-    assert told == {"/v1/jobs": 200, "/v1/tokens": 200}
+    assert told == {"/v1/jobs": 200, "/v1/plans": 200, "/v1/tokens": 200}

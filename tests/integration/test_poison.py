@@ -65,6 +65,13 @@ RUN = {
 }
 GOOD: Mapping[str, Any] = {
     "submit": document(price=PRICE, lr_scaling={"rule": "linear", "warm_up": 1.0}, run=RUN),
+    "create_plan": document(price=PRICE, run=RUN),
+    "ask_what_if": {
+        "price": PRICE,
+        "workers": [1, 2],
+        "limits": {"max_cost": "1 USD", "max_time": "1h", "batch": "32..128"},
+        "objective": {"time_weight": 0.5},
+    },
     "confirm": {"confirm": True, "sweep": 1},
     "hello": {"worker": WORKER, "address": "127.0.0.1:1", "role": "worker"},
     "report": REPORT,
@@ -225,10 +232,12 @@ def test_no_body_is_poison(victim: Victim) -> None:
 
 @pytest.mark.parametrize("media", ["application/yaml", "application/json"])
 def test_no_document_is_poison(victim: Victim, media: str) -> None:
-    submit = next(target for target in victim.targets() if target.name == "submit")
     headers = {"Content-Type": media.encode()}
-    for name, text in poison.YAML.items():
-        assert victim.swallow(name, submit, headers=headers, content=text.encode()).is_error
+    takes = [target for target in victim.targets() if target.name in ("submit", "create_plan")]
+    assert len(takes) == 2
+    for target in takes:
+        for name, text in poison.YAML.items():
+            assert victim.swallow(name, target, headers=headers, content=text.encode()).is_error
 
 
 def test_nothing_that_was_swallowed_makes_it_ill(victim: Victim) -> None:

@@ -55,6 +55,7 @@ from scavenger.schemas import (
     ResizeView,
     StoredModelList,
     StoredModelView,
+    point_id,
 )
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
@@ -103,6 +104,7 @@ def point(workers, global_batch, **changes):
     time = epochs * 1500 / global_batch * (compute + sync)
     cost = time * workers * 0.13402 / 3600
     fields = {
+        "id": point_id(workers, global_batch),
         "workers": workers,
         "global_batch": global_batch,
         "noise": workers * (global_batch / workers + 410) / (global_batch + 410),
@@ -117,7 +119,7 @@ def point(workers, global_batch, **changes):
         "cost": cost,
         "cost_low": cost / 1.1,
         "cost_high": cost * 1.1,
-        "measured": False,
+        "source": "predicted",
         "on_front": False,
         "violations": [],
     }
@@ -159,7 +161,7 @@ CORNERS = ((1, 32), (1, 256), (4, 256), (4, 32))
 
 def curve_view(**changes):
     points = [
-        point(k, b, measured=(k, b) in CORNERS, measured_step_time=None)
+        point(k, b, source="measured" if (k, b) in CORNERS else "predicted")
         for k in (1, 2, 3, 4)
         for b in (32, 64, 128, 256)
     ]
@@ -170,7 +172,7 @@ def curve_view(**changes):
                     q.time <= p.time and q.cost <= p.cost and q != p for q in points
                 ),
                 "violations": ["takes 3.5 s, more than 3.2 s"] if p.time > 3.2 else [],
-                "measured_step_time": p.step_time * 1.01 if p.measured else None,
+                "measured_step_time": p.step_time * 1.01 if p.source == "measured" else None,
             }
         )
         for p in points
@@ -185,6 +187,7 @@ def curve_view(**changes):
     ]
     fields = {
         "basis": "total",
+        "as_of": NOON,
         "objective": "knee",
         "why": "after 4 probes: K=2 B=256, the knee: 1.5× faster than the cheapest",
         "source": "fitted to 4 probes of this job",
@@ -676,12 +679,12 @@ cost to target
            ┤
            ┤●            ◇
            ┤      ◆                                   ◇
-           ┤                     ★ ◇
+           ┤                     ✪ ◇
            ┤                                                               ●   ●
 $0.0000962 ┤                                                   ◆◇
            └────────────────────────────────────────────────────────────────────────────────────────
             1.3s                                 time to target                                 3.5s
-            ✕ over a limit  ◇ predicted  ◆ predicted, on the front  ● measured  ★ knee
+            ✕ over a limit  ◇ predicted  ◆ predicted, on the front  ● measured  ✪ knee, chosen
             1 point far over a limit not shown
 
 K    B           τ     γ  e(B)            TIME        COST  NOTE
@@ -754,12 +757,12 @@ cost to target
            ┤
            ┤●            ◇
            ┤      ◆                                   ◇
-           ┤                     ★ ◇
+           ┤                     ✪ ◇
            ┤                                                               ●   ●
 $0.0000962 ┤                                                   ◆◇
            └────────────────────────────────────────────────────────────────────────────────────────
             1.3s                                 time to target                                 3.5s
-            ✕ over a limit  ◇ predicted  ◆ predicted, on the front  ● measured  ★ knee
+            ✕ over a limit  ◇ predicted  ◆ predicted, on the front  ● measured  ✪ knee, chosen
             1 point far over a limit not shown
 
 K    B           τ     γ  e(B)            TIME        COST  NOTE

@@ -48,10 +48,16 @@ def test_a_knee_is_shown_where_the_choice_finds_that_the_front_bends(
     preview = preview_curve(seen.knowledge)
     assert preview is not None
     choice = objective_within_limits(wished).choose(preview.curve)
-    drawn = curve_view(CurveReport.of(objective_within_limits(wished), preview), wished, None, "")
+    drawn = curve_view(
+        CurveReport.of(objective_within_limits(wished), preview), wished, None, "", NOW
+    )
     shown = curve_view_of_job(drawn, seen.job, seen.probes, ())
     assert shown.knee == config_view(choice.point.config)
     assert shown.knee_bends is choice.bends is bends
     probed = {(p.workers, p.global_batch): p.compute_time + p.sync_time for p in shown.probes}
-    found = {(p.workers, p.global_batch): p.measured_step_time for p in shown.points if p.measured}
+    found = {
+        (p.workers, p.global_batch): p.measured_step_time
+        for p in shown.points
+        if p.source == "measured"
+    }
     assert found == pytest.approx(probed), "the curve shows the times of the probes"

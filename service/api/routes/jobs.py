@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Literal
 
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
 from scavenger.errors import DocumentProblem, InvalidDocument
-from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job
-from scavenger.planning.decision import preview_curve
-from scavenger.report import CurveReport
-from scavenger.schemas import CurveView, JobList, JobVersionView, JobView
+from scavenger.plan_schemas import PlanReference
+from scavenger.schemas import JobList, JobVersionView, JobView
 from service.api.dependencies import AppState, RequestBody, State
 from service.api.etag import IfMatch, IfNoneMatch, JobETag
 from service.api.idempotency import IdempotentRequestDep, to_response
@@ -31,19 +28,18 @@ from service.api.openapi import (
     answers_problems,
     job_responses,
     page_responses,
-    request_body,
+    submission_body,
 )
 from service.api.pagination import Page
 from service.api.problems import ApiProblem
 from service.api.security import NO_SUCH_JOB, SUBMITTER, VIEWER, GuardedRoute, Submitter, Viewer
 from service.api.validation import JOB_ID_PATTERN
-from service.db import directives, jobs, measurements, packages, prices
+from service.auth.permissions import UserPrincipal
+from service.db import jobs, packages, plans, prices
 from service.db.idempotency import StoredAnswer
 from service.db.jobs import record_event
 from service.errors import UnknownCloud, UnknownPrice
-from service.state.curves import curve_view
-from service.state.loader import load_job_states
-from service.state.presenters import curve_view_of_job, job_view, load_with_recent_steps
+from service.state.presenters import job_view, load_with_recent_steps
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)
 
@@ -93,25 +89,55 @@ async def job_document(request: Request, body: RequestBody) -> JobSpec:
 
 
 JobDocument = Annotated[JobSpec, Depends(job_document)]
+MAX_REFERENCE_BYTES = 200
+
+
+async def submission(request: Request, body: RequestBody) -> JobSpec | PlanReference:
+    """Return what is submitted: a job document, or a plan that was made of one."""
+    if len(body) <= MAX_REFERENCE_BYTES and b'"plan"' in body:
+        try:
+            return PlanReference.model_validate_json(body)
+        except ValidationError:
+            hint = 'submit a plan with {"plan": "plan_..."} and nothing beside it'
+            problem = DocumentProblem("plan", f"this names no plan: {hint}")
+            raise ApiProblem("validation", str(problem), [problem]) from None
+    return await job_document(request, body)
+
+
+Submission = Annotated[JobSpec | PlanReference, Depends(submission)]
+
+
+SUBMITTED = job_responses(201, {**LOCATION_HEADER, **REPLAYED_HEADER})
 
 
 @router.post(
     "",
     status_code=201,
     response_model=JobView,
-    responses=job_responses(201, {**LOCATION_HEADER, **REPLAYED_HEADER}),
+    responses={
+        200: {"model": JobView, **SUBMITTED[201]},
+        **SUBMITTED,
+    },
     openapi_extra={
-        **request_body(JobSpec, "application/json", "application/yaml", example=JOB_EXAMPLE),
-        **answers_problems("unsupported_media"),
+        **submission_body(JOB_EXAMPLE),
+        **answers_problems("unsupported_media", "not_found", "plan_expired"),
     },
 )
 def submit(
-    app_state: State, user: Submitter, spec: JobDocument, idempotent: IdempotentRequestDep
+    app_state: State, user: Submitter, wish: Submission, idempotent: IdempotentRequestDep
 ) -> Response:
-    """Store a job; it starts with the reconciler's next tick."""
-    check_secrets(app_state, user.own_project, spec)
-    spec = complete_job(app_state, spec)
-    return idempotent.run_once(app_state, partial(create_job, app_state, user.own_project, spec))
+    """Store a job; it starts with the reconciler's next tick.
+
+    A plan is submitted once: sent again, it answers 200 with the job that it became.
+    """
+    match wish:
+        case PlanReference(plan=plan):
+            effect = partial(submit_plan, app_state, user, plan)
+        case JobSpec():
+            check_secrets(app_state, user.own_project, wish)
+            spec = complete_job(app_state, wish)
+            effect = partial(create_job, app_state, user.own_project, spec)
+    return idempotent.run_once(app_state, effect)
 
 
 @router.get("", responses=page_responses("list_jobs", q="$request.query.q"))
@@ -157,20 +183,6 @@ def cancel(
 ) -> Response:
     """Request that a job ends."""
     return idempotent.run_once(app_state, partial(cancel_job, app_state, job, seen))
-
-
-@router.get("/{job}/curve", openapi_extra=answers_problems("not_found"), dependencies=[VIEWER])
-def get_curve(app_state: State, job: str) -> CurveView:
-    """Show the cost/time curve of a job's last choice, with its probes and resizes.
-
-    Before there is one, it is drawn from what is known by now.
-    """
-    with app_state.engine.connect() as connection:
-        found = find_job(connection, job)
-        curve = jobs.newest_curve(connection, job) or draw_curve(app_state, connection, found)
-        probes = measurements.probes_of_jobs(connection, [job])[job]
-        resizes = directives.history(connection, job)
-    return curve_view_of_job(curve, found, probes, resizes)
 
 
 def complete_job(app_state: AppState, spec: JobSpec) -> JobSpec:
@@ -224,6 +236,27 @@ def create_job(
         record_event(connection, job, now, "checkpoints", warning)
     (view,) = job_views(app_state, connection, [find_job(connection, job)])
     return job_answer(view, 201, Location=f"/v1/jobs/{job}")
+
+
+def submit_plan(
+    app_state: AppState, user: UserPrincipal, plan: str, connection: Connection
+) -> StoredAnswer:
+    """Store the job of a plan, unless that was done before; return the answer that shows it."""
+    found = plans.find(connection, plan, locks=True)
+    if found is None or not user.sees(found.project):
+        raise ApiProblem("not_found", "there is no plan of that id; POST /v1/plans makes one")
+    if found.view.job is not None:
+        (view,) = job_views(app_state, connection, [find_job(connection, found.view.job)])
+        return job_answer(view, 200, Location=f"/v1/jobs/{view.id}")
+    if app_state.now() >= found.view.expires_at:
+        when = f"{found.view.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        detail = f"{plan} expired at {when}, and prices may have changed: plan the document again"
+        raise ApiProblem("plan_expired", detail)
+    check_secrets(app_state, found.project, found.spec)
+    answer = create_job(app_state, found.project, found.spec, connection)
+    job = answer.headers["Location"].rpartition("/")[2]
+    plans.record_submission(connection, plan, job)
+    return answer
 
 
 def cancel_job(
@@ -288,17 +321,3 @@ def job_views(
 def job_answer(view: JobView, status: int, **headers: str) -> StoredAnswer:
     """Return an answer that shows a job, with its version."""
     return StoredAnswer(status, view.model_dump_json(), {"ETag": str(JobETag.of(view)), **headers})
-
-
-def draw_curve(app_state: AppState, connection: Connection, job: jobs.StoredJob) -> CurveView:
-    """Draw the curve of a job for which none is stored.
-
-    One that ended before it chose is drawn from its own measurements alone, so that later jobs do
-    not change it; one that chose before curves were stored, from all that is known.
-    """
-    (state,) = load_job_states(connection, app_state.machine_type, [job], app_state.now())
-    job, known, why = state.job, state.knowledge, job.choice or job.reason
-    if job.phase.is_final and job.chosen is None:
-        known = replace(known, stored=None, other_models=())
-    curve = CurveReport.of(objective_within_limits(state.planned_spec), preview_curve(known))
-    return curve_view(curve, state.planned_spec, job.chosen, why)
