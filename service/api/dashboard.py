@@ -49,7 +49,14 @@ class DashboardPath(StringConvertor):
 
 register_url_convertor("dashboard_path", DashboardPath())
 
-router = APIRouter(route_class=GuardedRoute, include_in_schema=False, dependencies=[PUBLIC])
+
+class PageRoute(GuardedRoute):
+    """A route of a page, whose address may hold filters that the page's script reads."""
+
+    takes_any_parameter = True
+
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=[PUBLIC])
 
 
 @router.get("/")

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 from anyio.to_thread import run_sync
 from fastapi import Depends, FastAPI, Security, params
@@ -116,7 +116,12 @@ class GuardedRoute(APIRoute):
 
     FastAPI parses a body before it resolves dependencies. A permission enforced by a dependency
     alone would let strangers upload, and tell them which bodies a route takes.
+
+    Attributes:
+        takes_any_parameter: Whether query parameters are read elsewhere, as a page's by its script.
     """
+
+    takes_any_parameter: ClassVar[bool] = False
 
     @property
     def permission(self) -> Permission:
@@ -155,7 +160,8 @@ class GuardedRoute(APIRoute):
                 check_parameters(request, parameters)
                 return await handle(request)
             body = await read_body(request)
-            check_parameters(request, parameters)
+            if not self.takes_any_parameter:
+                check_parameters(request, parameters)
             return await handle(CheckedRequest(request, body))
 
         return guarded

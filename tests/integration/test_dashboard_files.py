@@ -34,11 +34,9 @@ def client(house: House, tmp_path: Path) -> Any:
 
 def test_every_page_is_the_same_shell_that_is_asked_for_each_time(client: Any) -> None:
     pages = [f"/{page}" for page in DASHBOARD_PAGES]
-    for path in ["/", *pages, "/jobs/job_0/curve", "/jobs/", "/plan/?x=1"]:
+    # The script of the page reads the parameters of its address, such as the filters of the list.
+    for path in ["/", *pages, "/jobs/job_0/curve", "/jobs/", "/jobs?phase=failed"]:
         answer = client.get(path)
-        if path.endswith("?x=1"):  # as on every route: a misspelt parameter is said
-            assert answer.status_code == 422
-            continue
         assert (answer.status_code, answer.content) == (200, SHELL), path
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
         assert answer.headers["cache-control"] == "no-cache"
