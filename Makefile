@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-server docs demo demo-aws test test-slow check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-clouds telemetry bench-large-batch paper clean
+.PHONY: bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -13,10 +13,27 @@ demo: $(READY)  ## Train, search, resize and remember, on this machine
 demo-aws: $(READY)  ## The same job on machines of a stand-in for EC2 on this computer; Linux only
 	@$(BIN)/python -m tests.machines
 
-test: $(READY)  ## All checks, and all tests but the slow ones, on two cores
+test: $(READY) browser  ## All checks, and all tests but the slow ones, on two cores
 	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
+
+test-browser: $(READY) browser  ## All tests of the dashboard, in a real browser
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m "slow or not slow"
+
+browser:  ## Chromium for the tests of the dashboard, where it is missing
+	@for name in chromium chromium-browser google-chrome; do command -v $$name > /dev/null && exit 0; done; \
+	command -v apt-get > /dev/null || { echo "a browser is missing: install Chromium or Chrome"; exit 1; }; \
+	root=$$([ "$$(id -u)" = 0 ] || echo sudo); echo "installing chromium for the tests of the dashboard"; \
+	$$root apt-get update -qq > /dev/null && \
+	$$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null || \
+	{ echo "chromium could not be installed: install it, or Chrome, and run this again"; exit 1; }
+
+screenshots: $(READY) browser  ## Pictures of every page in build/screenshots, and of some in the documentation
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.browser.pictures build/screenshots
+
+bench-pages: $(READY) browser  ## Weight and speed of the pages, with 1 000 jobs and ten million records
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.pages
 
 test-slow: $(READY)  ## Tests marked slow: faults that take minutes to reproduce
 	@$(BIN)/python -m pytest -m slow

@@ -33,6 +33,7 @@ from service.auth.rate_limit import RateLimiter
 from service.auth.tokens import ControllerKeys, TokenDigest
 from service.background import TaskHeartbeat
 from service.clouds.storage import CheckpointStorage
+from service.dashboard_files import DASHBOARD_NOT_BUILT, DashboardFiles
 from service.db import (
     access,
     directives,
@@ -69,7 +70,7 @@ THERE = {
     "{problem}": "not-found",
     "{sha256}": CODE_SHA256,
     "{webhook}": "whk_0123456789abcdef",
-    "{delivery}": "6",
+    "{delivery}": "1",
     "{checkpoint}": f"{0:010}-{0:012}-{'0' * 32}",
     "{page:dashboard_path}": "jobs",
 }
@@ -127,12 +128,14 @@ ROUTES = permissions_of(unconnected())
 
 
 @contextmanager
-def host(engine: Engine) -> Iterator[Host]:
+def host(engine: Engine, dashboard: DashboardFiles = DASHBOARD_NOT_BUILT) -> Iterator[Host]:
     """Run a controller until the end of a block."""
     fill(engine)
     well = dict.fromkeys(BACKGROUND_TASKS, TaskHeartbeat(math.inf))
     storage = CheckpointStorage(Path("/srv"))
-    app_state = AppState(engine, HERE, storage, well, outbound=EVERY_NAME_IS_PUBLIC)
+    app_state = AppState(
+        engine, HERE, storage, well, outbound=EVERY_NAME_IS_PUBLIC, dashboard=dashboard
+    )
     app = build_app(app_state, KEYS, unhurried())
     with serve(app) as url:
         yield Host(url, app)
@@ -189,7 +192,7 @@ def fill(engine: Engine) -> None:
             sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")
         facts = {"project": "default", "created_at": NOW, "created_by": "test"}
         webhooks.create(connection, webhook())
-        webhooks.create(connection, webhook(id=DOOMED["{webhook}"], enabled_at=None))
+        webhooks.create(connection, webhook(id=DOOMED["{webhook}"]))
         for _ in range(ENTRIES):
             webhooks.request_delivery(connection, THERE["{webhook}"], now)
         access.store_token(
@@ -201,5 +204,3 @@ def fill(engine: Engine) -> None:
         for config in ((1, 32), (1, 128), (2, 128), (2, 32)):
             measurements.record_probe(connection, JOB, probe(*config))
         directives.publish(connection, JOB, directive(1, 32), now)
-    with engine.begin() as connection:  # events have their numbers by now
-        webhooks.make_deliveries(connection, now)

@@ -1,0 +1,1 @@
+"""The dashboard in a real Chromium, on a real controller with real jobs."""

@@ -1,0 +1,86 @@
+"""A controller with something of each kind to look at, and the pages that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from playwright.sync_api import Page, expect
+from sqlalchemy import Engine
+
+from service.clouds.labels import ResourceLabels
+from service.dashboard_files import DashboardFiles
+from service.db import partitions
+from tests.bench.fleet import Fleet
+from tests.contract.host import KEYS, host
+from tests.fakecloud.clock import VirtualClock
+from tests.fakecloud.cloud import FakeCloud
+from tests.fakecloud.provider import FakeCloudProvider
+from tests.fakecloud.server import CloudServer
+from tests.fakecloud.settings import Settings
+
+JOB, OTHER = "job_0001", "job_0002"
+JOBS, RECORDS = 5, 20_000
+PAGES = {
+    "jobs": "/jobs",
+    "job": f"/jobs/{JOB}",
+    "curve": f"/jobs/{JOB}/curve",
+    "telemetry": f"/jobs/{JOB}/telemetry",
+    "job-events": f"/jobs/{JOB}/events",
+    "logs": f"/jobs/{JOB}/logs",
+    "plan": "/plan",
+    "compare": f"/compare?jobs={JOB},{OTHER}",
+    "models": "/models",
+    "cost": "/cost",
+    "fleet": "/fleet",
+    "events": "/events",
+    "tokens": "/settings/tokens",
+    "webhooks": "/settings/webhooks",
+    "missing": "/jobs/job_none",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gallery:
+    """A controller that is looked at.
+
+    Attributes:
+        url: Where it is.
+        headers: Those of its owner's requests.
+    """
+
+    url: str
+    headers: dict[str, str]
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return httpx.request(method, self.url + path, headers=self.headers, **options)
+
+    def enter(self, page: Page) -> None:
+        """Sign in with a one-time code, and wait for the first page."""
+        code = self.ask("POST", "/v1/session/codes").json()["code"]
+        page.goto("about:blank")  # else only the fragment of an open page would change
+        page.goto(f"/#code={code}")
+        expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
+
+
+@contextmanager
+def gallery(engine: Engine) -> Iterator[Gallery]:
+    """Fill a database with jobs that train, and serve it until the end of a block."""
+    cloud = FakeCloud(VirtualClock(), Settings(page=1000))
+    with engine.begin() as connection:
+        partitions.create_ahead(connection)
+    with CloudServer(cloud) as server, host(engine, DashboardFiles.read()) as controller:
+        provider = FakeCloudProvider(server.url, "account")
+        labels = ResourceLabels("gallery", b"a secret")
+        Fleet(engine, provider, labels, JOBS, RECORDS).build()
+        provider.close()
+        yield Gallery(controller.url, {"Authorization": f"Bearer {KEYS.home_token}"})
+
+
+def settle(page: Page) -> None:
+    """Wait until a page has loaded what it shows."""
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.get_by_label("loading")).to_have_count(0)

@@ -1,0 +1,151 @@
+"""Every page of a controller with something of each kind: accessible, in bounds, and true."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+from sqlalchemy import Engine, text
+
+from scavenger.schemas import CurveView
+from tests.browser.chromium import Watched, watched
+from tests.browser.gallery import JOB, PAGES, Gallery, gallery, settle
+from tests.browser.visit import expected_place, marks, shown_chart
+
+GRAVE = ("serious", "critical")
+PIXEL = 1.0
+MANY = 1000
+COPY_JOBS = text("""
+INSERT INTO jobs SELECT (jsonb_populate_record(j, jsonb_build_object(
+    'id', 'many_' || lpad(n::text, 4, '0'), 'name', 'many-' || lpad(n::text, 4, '0')))).*
+FROM jobs AS j, generate_series(1, :jobs) AS n WHERE j.id = 'job_4'
+""")
+
+
+@pytest.fixture
+def place(engine: Engine) -> Iterator[Gallery]:
+    with gallery(engine) as place:
+        yield place
+
+
+@pytest.fixture(params=["light", "dark"])
+def visitor(request: pytest.FixtureRequest, browser: Browser, place: Gallery) -> Iterator[Watched]:
+    with watched(browser, place.url, color_scheme=request.param) as visitor:
+        yield visitor
+
+
+def grave_faults(page: Page, where: str) -> list[str]:
+    """Return what keeps some people from using the page, as axe judges it."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{where}: {fault['id']}: {node['html'][:120]}"
+        for fault in found
+        if fault["impact"] in GRAVE
+        for node in fault["nodes"]
+    ]
+
+
+def test_every_page_and_dialog_is_accessible(visitor: Watched, place: Gallery) -> None:
+    page = visitor.page()
+    page.goto("/")
+    expect(page.get_by_label("Token")).to_be_visible()
+    faults = grave_faults(page, "login")
+    place.enter(page)
+    for name, path in PAGES.items():
+        page.goto(path)
+        settle(page)
+        faults += grave_faults(page, name)
+    page.goto(PAGES["curve"])
+    shown_chart(page).locator("[data-front]").first.press("Enter")
+    faults += grave_faults(page, "selection")
+    for opens in ("Copy as CLI / API", "Pause", "Cancel job", "Apply now"):
+        button = page.get_by_role("button", name=opens).first
+        if button.is_enabled():
+            button.click()
+            expect(page.get_by_role("dialog").or_(page.get_by_role("alertdialog"))).to_be_visible()
+            faults += grave_faults(page, opens)
+            page.keyboard.press("Escape")
+            expect(page.get_by_role("dialog").or_(page.get_by_role("alertdialog"))).to_be_hidden()
+    assert faults == []
+
+
+@pytest.mark.parametrize(("width", "zoom"), [(360, 1.0), (1280, 2.0)])
+def test_a_narrow_or_enlarged_page_is_not_wider_than_its_window(
+    width: int, zoom: float, browser: Browser, place: Gallery
+) -> None:
+    size = {"width": round(width / zoom), "height": round(720 / zoom)}
+    with watched(browser, place.url, viewport=size, device_scale_factor=zoom) as visitor:
+        page = visitor.page()
+        place.enter(page)
+        wide = []
+        for name, path in PAGES.items():
+            page.goto(path)
+            settle(page)
+            if (over := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
+                wide.append(f"{name} is {over} pixels too wide")
+        assert wide == []
+
+
+def test_each_mark_stands_where_the_numbers_of_the_api_say(
+    visitor: Watched, place: Gallery
+) -> None:
+    page = visitor.page()
+    place.enter(page)
+    page.goto(PAGES["curve"])
+    chart = shown_chart(page)
+    told = CurveView.model_validate_json(place.ask("GET", f"/v1/jobs/{JOB}/curve").text)
+    points = {point.id: point for point in told.points}
+    shown = [mark for mark in marks(chart) if mark.config is not None]
+    assert {mark.config for mark in shown} <= set(points)
+    assert {config_of(front) for front in told.front} <= {mark.config for mark in shown}
+    for mark in shown:
+        assert mark.config is not None
+        point = points[mark.config]
+        assert (mark.time, mark.cost) == pytest.approx((point.time, float(point.cost)), rel=1e-12)
+        if mark.role != "pinned":
+            place_of_numbers = expected_place(chart, point.time, float(point.cost))
+            assert (mark.left, mark.top) == pytest.approx(place_of_numbers, abs=PIXEL), mark
+
+
+def config_of(front: object) -> str:
+    return re.sub(r".*?(\d+).*?(\d+).*", r"k\1-b\2", str(front))
+
+
+def test_roles_are_told_by_shape_without_colour(visitor: Watched, place: Gallery) -> None:
+    page = visitor.page()
+    place.enter(page)
+    page.goto(PAGES["curve"])
+    chart = shown_chart(page)
+    outlines = chart.evaluate("""
+      (svg) => [...svg.querySelectorAll("path[data-role][transform]")].map((mark) => [
+        mark.dataset.role,
+        mark.getAttribute("d").replace(/[-\\d.]+/g, "") + getComputedStyle(mark).strokeDasharray
+          + getComputedStyle(mark).fillOpacity + (getComputedStyle(mark).fill === "none"),
+      ])
+    """)
+    shapes: dict[str, set[str]] = {}
+    for role, outline in outlines:
+        shapes.setdefault(role, set()).add(outline)
+    assert len(shapes) > 1
+    assert len({frozenset(each) for each in shapes.values()}) == len(shapes)
+
+
+def test_a_thousand_jobs_are_listed_page_by_page_and_found_by_name(
+    engine: Engine, browser: Browser, place: Gallery
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(COPY_JOBS, {"jobs": MANY})
+    with watched(browser, place.url) as visitor:
+        page = visitor.page()
+        place.enter(page)
+        foot = page.get_by_text(re.compile(r"^\d+ rows$"))
+        expect(foot).to_have_text("100 rows")
+        page.get_by_role("button", name="Older jobs").click()
+        expect(foot).to_have_text("200 rows")
+        assert page.locator("tr[data-job]").count() < 100, "rows are made as they are seen"
+        page.get_by_role("searchbox", name="Name or id").fill("many-0777")
+        expect(page.locator("tr[data-job]")).to_have_count(1)
+        expect(page.get_by_role("link", name="many-0777", exact=True)).to_be_visible()

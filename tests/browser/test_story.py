@@ -1,0 +1,189 @@
+"""The story of the product: find a job, read its curve, move a limit, take a cheaper point."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, Response, expect
+
+from scavenger.cluster import ClusterConfig
+from scavenger.schemas import JobView
+from tests.browser.chromium import watched
+from tests.browser.conftest import paced
+from tests.browser.visit import config_id, open_curve, shown_chart, sign_in, tab_to
+from tests.controller import Controller
+
+JOB = "story"
+CHEAP, FAST = ClusterConfig(1, 64), ClusterConfig(2, 64)
+
+
+@pytest.fixture(scope="module")
+def job(controller: Controller) -> Iterator[str]:
+    """A job whose search is over, for all tests of this file: it trains for an hour."""
+    job = controller.submit(paced(JOB))
+    controller.wait(lambda: controller.curve(job).chosen is not None)
+    yield job
+    controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
+
+
+@pytest.fixture
+def fast_job(controller: Controller, job: str) -> str:
+    """The same job, on two workers."""
+    order_resize(controller, job, FAST)
+    return job
+
+
+def order_resize(controller: Controller, job: str, config: ClusterConfig) -> None:
+    """Order a configuration by the API, and wait until the job trains on it."""
+    to = {"workers": config.workers, "global_batch": config.global_batch}
+    answer = controller.ask("POST", f"/v1/jobs/{job}/actions/resize", json={"to": to})
+    assert answer.status_code == 202, answer.text
+    wait_until_applied(controller, job, config)
+
+
+def wait_until_applied(controller: Controller, job: str, config: ClusterConfig) -> JobView:
+    def applied() -> JobView | None:
+        view = controller.job(job)
+        is_there = view.applied is not None and config_id(view.applied) == config_id(config)
+        return view if is_there and view.workers_alive == config.workers else None
+
+    return controller.wait(applied)
+
+
+def running_mark(page: Page, config: ClusterConfig) -> Locator:
+    return page.locator(f"[data-role=running][data-config={config_id(config)}]")
+
+
+def front_mark(page: Page, config: ClusterConfig) -> Locator:
+    return page.locator(f"[data-front][data-config={config_id(config)}]")
+
+
+def test_a_cheaper_point_is_taken_with_the_mouse(
+    page: Page, controller: Controller, fast_job: str
+) -> None:
+    chart = open_curve(page, JOB)
+    expect(running_mark(page, FAST)).to_be_visible()
+    expect(page.locator("[data-summary]")).to_contain_text("on the front")
+    front_mark(page, CHEAP).click()
+    selection = page.get_by_role("region", name="Selection")
+    expect(selection.get_by_role("heading", name="K=1 B=64")).to_be_visible()
+    selection.get_by_role("button", name="Apply now").click()
+    dialog = page.get_by_role("alertdialog", name=re.compile("^Resize"))
+    expect(dialog).to_contain_text("Saves about $")
+    dialog.get_by_role("button", name="Apply", exact=True).click()
+    expect(dialog).to_be_hidden()
+    wait_until_applied(controller, fast_job, CHEAP)
+    expect(running_mark(page, CHEAP)).to_be_visible()
+    expect(running_mark(page, FAST)).to_have_count(0)
+    expect(chart.locator("[data-role=pinned]")).to_have_attribute("data-config", config_id(CHEAP))
+
+
+def test_a_limit_is_moved_with_the_mouse_and_applied(
+    page: Page, controller: Controller, fast_job: str
+) -> None:
+    chart = open_curve(page, JOB)
+    page.get_by_label(re.compile("^max_cost")).and_(page.locator("input")).fill("40")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Back to what holds").click()
+    before = controller.job(fast_job).cost.cap
+    slider = chart.get_by_role("slider", name="max_cost")
+    grip = slider.locator("rect").last
+    box = grip.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x, y + 60, steps=4)
+    page.mouse.up()
+    words = re.compile(r"^\$.*; excludes \d+ of 4 options")
+    expect(slider).to_have_attribute("aria-valuetext", words)
+    expect(page.get_by_text("What if: nothing is changed yet.")).to_be_visible()
+    assert controller.job(fast_job).cost.cap == before
+    page.get_by_role("button", name="Apply these limits").click()
+    page.get_by_role("alertdialog").get_by_role("button", name="Apply", exact=True).click()
+    expect(page.get_by_text("What if: nothing is changed yet.")).to_be_hidden()
+    after = controller.job(fast_job).cost.cap
+    assert before is not None
+    assert after is not None
+    assert after.amount < before.amount
+
+
+def test_the_whole_story_by_keyboard_alone(
+    page: Page, controller: Controller, fast_job: str
+) -> None:
+    tab_to(page, page.get_by_role("searchbox", name="Name or id"))
+    page.keyboard.type(JOB)
+    link = page.get_by_role("link", name=JOB, exact=True)
+    expect(link).to_have_count(1)
+    tab_to(page, link)
+    page.keyboard.press("Enter")
+    tab_to(page, page.get_by_role("link", name="Curve", exact=True))
+    page.keyboard.press("Enter")
+    chart = shown_chart(page)
+    slider = chart.get_by_role("slider", name="max_time")
+    tab_to(page, slider)
+    before = slider.get_attribute("data-value")
+    page.keyboard.press("PageDown")
+    expect(slider).not_to_have_attribute("data-value", before or "")
+    tab_to(page, page.get_by_role("button", name="Back to what holds"))
+    page.keyboard.press("Enter")
+    expect(slider).to_have_attribute("data-value", re.compile("."))
+    page.keyboard.press("Home")
+    tab_to(page, chart.locator("[data-front][tabindex='0']"))
+    page.keyboard.press("End")
+    expect(front_mark(page, CHEAP)).to_be_focused()
+    page.keyboard.press("Enter")
+    apply = page.get_by_role("button", name="Apply now")
+    tab_to(page, apply)
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("alertdialog", name=re.compile("^Resize"))
+    expect(dialog).to_be_visible()
+    tab_to(page, dialog.get_by_role("button", name="Apply", exact=True))
+    page.keyboard.press("Enter")
+    expect(dialog).to_be_hidden()
+    wait_until_applied(controller, fast_job, CHEAP)
+    expect(running_mark(page, CHEAP)).to_be_visible()
+
+
+def test_of_two_people_who_order_at_once_one_is_shown_what_the_other_decided(
+    page: Page, browser: Browser, controller: Controller, fast_job: str
+) -> None:
+    refused: list[int] = []
+    with watched(browser, controller.connection["url"]) as other:
+        theirs = other.page()
+        sign_in(theirs, controller)
+        for each in (page, theirs):
+            each.on("response", lambda answer: note_refusal(answer, refused))
+            open_curve(each, JOB)
+            front_mark(each, CHEAP).click()
+            each.get_by_role("button", name="Apply now").click()
+            expect(each.get_by_role("alertdialog")).to_be_visible()
+        for each in (page, theirs):
+            each.get_by_role("button", name="Apply", exact=True).click()
+        dialog = theirs.get_by_role("alertdialog")
+        expect(page.get_by_role("alertdialog")).to_be_hidden()
+        expect(dialog).to_contain_text("Something was decided since this page was shown")
+        assert refused == [412]
+        dialog.get_by_role("button", name="I have read it: ask again").click()
+        expect(dialog.get_by_role("button", name="Apply", exact=True)).to_be_enabled()
+    wait_until_applied(controller, fast_job, CHEAP)
+
+
+def note_refusal(answer: Response, refused: list[int]) -> None:
+    if answer.request.method == "POST" and answer.status >= 400:
+        refused.append(answer.status)
+
+
+def test_a_loss_that_is_nan_is_said_and_breaks_no_page(page: Page, controller: Controller) -> None:
+    run = paced("nan")["run"] | {"env": {"NAN_FROM": "30"}}
+    limits = {"workers": 1, "batch": 16, "max_cost": "1 USD"}
+    job = controller.submit(paced("nan", run=run, limits=limits))
+    controller.wait(lambda: controller.job(job).progress.diverged)
+    page.get_by_role("searchbox", name="Name or id").fill("nan")
+    page.get_by_role("link", name="nan", exact=True).click()
+    expect(page.get_by_role("alert").filter(has_text="NaN")).to_be_visible()
+    page.get_by_role("link", name="Telemetry", exact=True).click()
+    expect(page.get_by_role("main")).to_contain_text("not finite")
+    controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
