@@ -98,12 +98,29 @@ class CostView(View):
         search: Part of ``accrued`` that was spent while probing.
         cap: The most this job may spend; None without a limit.
         forecast: Predicted cost of the whole job; None while unknown.
+        reserved: Held back besides ``accrued`` for machines that exist: what they may still cost if
+            no controller answers them again.
     """
 
     accrued: MoneyView
     search: MoneyView
     cap: MoneyView | None
     forecast: MoneyView | None
+    reserved: MoneyView = MoneyView(amount=Decimal(0))
+
+
+class EtaView(View):
+    """When a job should reach its target, as a band: one job in ten ends before or after it.
+
+    Attributes:
+        p10: One job in ten ends before this.
+        p50: Half of them do.
+        p90: Nine of ten do.
+    """
+
+    p10: datetime
+    p50: datetime
+    p90: datetime
 
 
 class IndicatorsView(View):
@@ -162,6 +179,7 @@ class JobView(View):
 
     Attributes:
         id: ``job_`` and a ULID-like sortable id.
+        project: The project it belongs to.
         name: Name the user gave, or the model key.
         model_key: Key of the stored model it learns or reuses.
         phase: Its phase.
@@ -176,6 +194,7 @@ class JobView(View):
         servers_alive: VMs of parameter servers that exist now.
         search: What the search did or does, one sentence ("no search: …" when a model was stored).
         advice: What a job of level ``advise`` would choose; None until it can tell.
+        eta: When it should reach its target; None while that is unknown, and once it has ended.
         checkpoints: Where the job's checkpoints are: a directory, as its machines see it, or a
             folder of a bucket; None where each machine keeps its own. Only the user deletes the
             newest.
@@ -212,6 +231,8 @@ class JobView(View):
     pinned: ConfigView | None = None
     is_paused: bool = False
     open_orders: int = 0
+    project: str = "default"
+    eta: EtaView | None = None
     spec: dict[str, Any]
 
 
@@ -778,10 +799,10 @@ class OfferList(View):
 
 
 class CostEntryView(View):
-    """What one job, cloud or day cost.
+    """What one job, model, project, cloud or day cost.
 
     Attributes:
-        key: Id of the job, name of the cloud, or date.
+        key: Id of the job, key of the model, name of the project or cloud, or date.
         name: Name of the job; empty otherwise.
     """
 
@@ -794,9 +815,11 @@ class CostReportView(View):
     """One page of what the machines of a project cost.
 
     Attributes:
-        by: What an entry is: ``job``, ``cloud`` or ``day``.
+        by: What an entry is: ``job``, ``model``, ``project``, ``cloud`` or ``day``.
         until: Machines that exist cost more from then on.
         total: Of all entries, those of other pages too.
+        since: What was spent before is left out; None where all counts.
+        not_included: What a cloud may bill besides, a sentence each.
     """
 
     by: str
@@ -804,6 +827,8 @@ class CostReportView(View):
     total: MoneyView
     entries: list[CostEntryView]
     next_cursor: str | None = None
+    since: datetime | None = None
+    not_included: list[str] = []
 
 
 class CodeView(View):

@@ -58,6 +58,31 @@ def accrued(machines: Sequence[Vm], until: datetime) -> Decimal:
     return sum((vm.cost(until) for vm in machines), Decimal(0))
 
 
+# Rounded per machine, before amounts are added or subtracted: then no order of adding shows.
+MONEY_RESOLUTION = Decimal("0.000000001")
+
+
+def booked(machines: Sequence[Vm], until: datetime) -> Decimal:
+    """Dollars spent up to a moment as every page shows them; sums of parts are exact."""
+    return sum((round_money(vm.cost(until)) for vm in machines), Decimal(0))
+
+
+def reserved(machines: Sequence[Vm], until: datetime) -> Decimal:
+    """Dollars held back besides what is booked, as every page shows them."""
+    held = sum((round_money(committed_by_machine(vm)) for vm in machines), Decimal(0))
+    # A machine that outlives its prepaid time has spent more than was reserved for it.
+    return max(held - booked(machines, until), Decimal(0))
+
+
+def round_money(amount: Decimal) -> Decimal:
+    """Round dollars to what pages show: probes of small jobs cost less than a cent.
+
+    >>> round_money(Decimal("0.1234567891234"))
+    Decimal('0.123456789')
+    """
+    return amount.quantize(MONEY_RESOLUTION)
+
+
 def affordable_span(
     machines: Sequence[Vm],
     spec: JobSpec,

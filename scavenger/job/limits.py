@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from functools import lru_cache
 from typing import Annotated
 
 from pydantic import (
@@ -167,7 +168,14 @@ class Limits(SpecModel):
         """The grid of configurations these limits allow."""
         counts = _worker_counts(self.workers, self.worker_step)
         most = math.inf if self.memory is None else self.memory.max_local_batch
-        return ConfigSpace(counts, _global_batches(self.batch), most_local_batch=most)
+        return _make_space(counts, _global_batches(self.batch), most)
+
+
+@lru_cache(maxsize=1024)  # every tick and every page asks several times for every job
+def _make_space(
+    workers: tuple[int, ...], batches: tuple[int, ...], most_local_batch: float
+) -> ConfigSpace:
+    return ConfigSpace(workers, batches, most_local_batch=most_local_batch)
 
 
 def _worker_counts(choice: RangeOrList, step: int) -> tuple[int, ...]:

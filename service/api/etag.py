@@ -19,10 +19,11 @@ from fastapi import Header
 from scavenger.schemas import JobView
 
 ENTITY_TAG = re.compile(r'(W/)?"([!#-~]*)"')
-MEASURED_FIELDS = {"progress", "indicators", "cost", "elapsed"}
+MEASURED_FIELDS = {"progress", "indicators", "cost", "elapsed", "eta"}
 CLOCK_FIELDS: dict[str, bool | set[str]] = {
     "elapsed": True,
-    "cost": {"accrued", "search", "forecast"},
+    "eta": True,
+    "cost": {"accrued", "search", "forecast", "reserved"},
 }
 
 IfMatch = Annotated[

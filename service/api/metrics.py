@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily
 
 from scavenger.cluster import ClusterConfig
-from scavenger.job.training import DownpourSpec
-from scavenger.planning.decision import progress_per_iteration
 from scavenger.schemas import JobPhase, JobView, SweepView
 from service import ledger
 from service.db.monitoring import InstallationTotals
 from service.reconciler.diff import ALARM_ORDERS
 from service.state.curves import curve_key
+from service.state.forecasts import curve_point
 from service.state.job_state import JobState
-from service.state.presenters import curve_point
 
 VM_STATES = ("intended", "launched", "ending")
 CANDIDATE_FATES = ("end", "wait", "hold")
@@ -55,10 +53,9 @@ def installation_gauges(totals: InstallationTotals) -> Iterator[GaugeMetricFamil
 def money_by_kind(totals: InstallationTotals) -> Mapping[str, float]:
     """Return dollars: spent, reserved besides, and the sum of the caps."""
     machines = totals.machines
-    accrued = ledger.accrued(machines, totals.now)
     return {
-        "accrued": float(accrued),
-        "reserved": float(ledger.committed(machines) - accrued),
+        "accrued": float(ledger.booked(machines, totals.now)),
+        "reserved": float(ledger.reserved(machines, totals.now)),
         "cap": float(totals.caps),
     }
 
@@ -146,9 +143,8 @@ class JobMetrics:
         """Yield dollars: spent, forecast, cap, and reserved."""
         cost = self.view.cost
         amounts = {"accrued": cost.accrued, "forecast": cost.forecast, "cap": cost.cap}
-        for kind, money in amounts.items():
+        for kind, money in (amounts | {"reserved": cost.reserved}).items():
             yield kind, None if money is None else float(money.amount)
-        yield "reserved", float(ledger.committed(self.state.vms) - self.state.accrued)
 
     def epochs(self) -> Iterator[LabelledValue]:
         """Yield reference epochs: done, and expected until the target."""
@@ -174,14 +170,9 @@ class JobMetrics:
         return None if point is None else known.step_time / point.step_time - 1
 
     def eta_seconds(self) -> float | None:
-        """Return the seconds until the target at the present pace."""
-        known, config, progress = self.view.indicators, self.config, self.view.progress
-        if known is None or config is None or progress.expected_epochs is None:
-            return None
-        if isinstance(self.state.job.spec.strategy, DownpourSpec):
-            return None  # its workers do not iterate together
-        rest = max(progress.expected_epochs - progress.epochs, 0.0)
-        return rest / progress_per_iteration(self.state.knowledge, config) * known.step_time
+        """Return the seconds until the target, which half of such jobs take."""
+        eta = self.view.eta
+        return None if eta is None else (eta.p50 - self.state.now).total_seconds()
 
     def batch(self) -> float | None:
         return None if self.config is None else self.config.global_batch
@@ -195,7 +186,7 @@ class JobMetrics:
 SINGLE_GAUGES: Mapping[str, tuple[str, Callable[[JobMetrics], float | None]]] = {
     "workers": ("Workers that run.", lambda job: job.view.workers_alive),
     "batch_size": ("Global batch, in samples.", JobMetrics.batch),
-    "eta_seconds": ("Seconds to the target at the present pace.", JobMetrics.eta_seconds),
+    "eta_seconds": ("Seconds to the target, which half of such jobs take.", JobMetrics.eta_seconds),
     "gradient_noise_ratio": ("Measured noise among the shards of a gradient.", JobMetrics.noise),
     "prediction_error_ratio": (
         "Share by which an iteration takes longer than the fitted laws say.",

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from scavenger.job.spec import JobSpec
 from scavenger.plan_schemas import PlanReference
 from scavenger.protocol import StepReport
-from scavenger.schemas import ProblemView
+from scavenger.schemas import JobList, ProblemView
 from service.api.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPES
 
 JsonObject = dict[str, Any]
@@ -121,6 +121,7 @@ def complete_document(document: JsonObject) -> JsonObject:
     for body in (StepReport, ProblemView, PlanReference):
         components["schemas"].update(schemas_of(body))
     components["schemas"].update(parse_examples(without_null(schemas_of(JobSpec))))
+    components["schemas"].update(row_schemas())
     for operation in (each for path in document["paths"].values() for each in path.values()):
         # FastAPI describes its own validation error, which no client ever sees.
         operation["responses"].pop("422", None)
@@ -131,6 +132,21 @@ def complete_document(document: JsonObject) -> JsonObject:
             operation[PROBLEMS_KEY] = problem_codes_of(operation)
             operation["responses"].update(problem_docs(operation[PROBLEMS_KEY]))
     return document
+
+
+def row_schemas() -> JsonObject:
+    """Return the schemas of a list of jobs, whole and with some of their fields only."""
+    schema = TypeAdapter(JobList).json_schema(mode="serialization", ref_template=SCHEMA_REFERENCE)
+    whole = {**schema.pop("$defs"), "JobList": schema}
+    rows = {**schema, "title": "JobRowList"}
+    items = {
+        "type": "array",
+        "title": "Jobs",
+        "items": {"$ref": SCHEMA_REFERENCE.format(model="JobRow")},
+    }
+    rows["properties"] = {**rows["properties"], "jobs": items}
+    row = {**whole["JobView"], "title": "JobRow", "required": ["id"]}
+    return {**whole, "JobRowList": rows, "JobRow": row}
 
 
 def schemas_of(kind: type) -> JsonObject:

@@ -6,9 +6,11 @@ visible: a reader that has seen a number has missed none below it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
@@ -150,12 +152,46 @@ def project_of(connection: Connection, job: str) -> str | None:
     return connection.execute(select(jobs.c.project).where(jobs.c.id == job)).scalar()
 
 
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs a list shows; what is None or empty leaves out none.
+
+    Attributes:
+        text: What their id begins or ends with, or their name begins with.
+        phases: Their phases.
+        model: The key of their model.
+        project: Their project, where the reader sees several.
+        since: When they were submitted at the earliest.
+    """
+
+    text: str | None = None
+    phases: tuple[JobPhase, ...] = ()
+    model: str | None = None
+    project: str | None = None
+    since: datetime | None = None
+
+    def conditions(self) -> Iterator[ColumnElement[bool]]:
+        """Yield what must hold of a job."""
+        if self.text is not None:
+            yield matches_text(self.text)
+        if self.phases:
+            yield outcomes.c.phase.in_(self.phases)
+        if self.since is not None:
+            yield jobs.c.created_at >= self.since
+        for column, wanted in ((jobs.c.model_key, self.model), (jobs.c.project, self.project)):
+            if wanted is not None:
+                yield column == wanted if "\0" not in wanted else false()
+
+
+ALL_JOBS = JobFilter()
+
+
 def newest(
     connection: Connection,
     before: tuple[datetime, str] | None,
     limit: int,
     project: str = EVERY_PROJECT,
-    wanted: str | None = None,
+    wanted: JobFilter = ALL_JOBS,
 ) -> list[StoredJob]:
     """Return jobs of a project newest first, from below a position.
 
@@ -163,14 +199,13 @@ def newest(
         connection: The database.
         before: Position of the last job that is not wanted any more.
         limit: The most jobs to return.
-        project: Their project, or every one.
-        wanted: What their id begins or ends with, or their name begins with; None for all.
+        project: The project of the reader, or every one.
+        wanted: Which of them.
     """
     query = select_jobs().order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
+    query = query.where(*wanted.conditions())
     if project != EVERY_PROJECT:
         query = query.where(jobs.c.project == project)
-    if wanted is not None:
-        query = query.where(matches_text(wanted))
     if before is not None:
         # As one row value, which the index answers however deep the page lies.
         query = query.where(tuple_(jobs.c.created_at, jobs.c.id) < before)
@@ -251,7 +286,15 @@ def job_of_row(row: Row[Any]) -> StoredJob:
     for name in ("chosen", "advised"):
         if stored[name] is not None:
             stored[name] = ClusterConfig(**stored[name])
-    return StoredJob(**stored | {"spec": validate_job(row.spec), "phase": JobPhase(row.phase)})
+    return StoredJob(
+        **stored | {"spec": stored_spec(json.dumps(row.spec)), "phase": JobPhase(row.phase)}
+    )
+
+
+@lru_cache(maxsize=4096)  # every tick and page reads it, and it never changes once it is stored
+def stored_spec(document: str) -> JobSpec:
+    """Return the job of a document that was accepted when it was submitted."""
+    return validate_job(json.loads(document))
 
 
 def record_event(

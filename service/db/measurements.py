@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Row, delete, select
+from sqlalchemy import Connection, Engine, Row, delete, func, select
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 
 from scavenger.cluster import ClusterConfig
@@ -131,20 +132,63 @@ def rescale_readings(connection: Connection, job: str, factor: float) -> None:
     """Count the progress of all readings anew, in the transaction that tells the workers to."""
     lock_job(connection, job)
     rows = connection.execute(
-        delete(readings).where(readings.c.job == job).returning(readings.c.epochs, readings.c.value)
+        delete(readings).where(readings.c.job == job).returning(readings)
     ).all()  # not an update: a new figure may be an old one of another row
     if rows:
-        scaled = [{"job": job, "epochs": row.epochs * factor, "value": row.value} for row in rows]
+        scaled = [{**row._mapping, "epochs": row.epochs * factor} for row in rows]
         connection.execute(insert(readings), scaled)
 
 
-def readings_of_jobs(
-    connection: Connection, wanted: Collection[str]
-) -> Mapping[str, tuple[tuple[float, float], ...]]:
-    """Return reference epochs and value of every reading of these jobs, by job, ascending."""
+Readings = tuple[tuple[float, float], ...]  # reference epochs and value, ascending
+ReadingsVersion = tuple[int, float, float]  # how many, and the sums of epochs and of values
+MAX_HISTORIES_CACHED = 2000
+
+# Every tick and every page of jobs asks, and most jobs have no new reading since.
+READINGS_CACHE: WeakKeyDictionary[Engine, dict[str, tuple[ReadingsVersion, Readings]]] = (
+    WeakKeyDictionary()
+)
+
+
+def readings_of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, Readings]:
+    """Return every reading of these jobs that have any; only what has changed is read again."""
+    if not wanted:
+        return {}
+    sums = (func.count(), func.sum(readings.c.epochs), func.sum(readings.c.value))
+    query = select(readings.c.job, *sums).where(readings.c.job.in_(wanted))
+    rows = connection.execute(query.group_by(readings.c.job))
+    versions = {job: (count, epochs, value) for job, count, epochs, value in rows}
+    kept = READINGS_CACHE.get(connection.engine, {})
+    known = {job: kept[job] for job, version in versions.items() if is_kept(kept, job, version)}
+    unread = versions.keys() - known.keys()
+    if unread:
+        fresh = {
+            job: (versions[job], own) for job, own in read_readings(connection, unread).items()
+        }
+        known |= fresh
+        old = kept if len(kept) < MAX_HISTORIES_CACHED else {}
+        READINGS_CACHE[connection.engine] = {**old, **fresh}
+    return {job: own for job, (_, own) in known.items()}
+
+
+def is_kept(
+    kept: Mapping[str, tuple[ReadingsVersion, Readings]], job: str, version: ReadingsVersion
+) -> bool:
+    """Tell whether the newest readings of a job are among those that are kept."""
+    return job in kept and kept[job][0] == version
+
+
+def read_readings(connection: Connection, wanted: Collection[str]) -> Mapping[str, Readings]:
+    """Read every reading of these jobs, ascending."""
     query = select(readings).where(readings.c.job.in_(wanted)).order_by(readings.c.epochs)
     rows = group_by_job(wanted, connection.execute(query))
     return {job: tuple((row.epochs, row.value) for row in own) for job, own in rows.items()}
+
+
+def dated_readings(connection: Connection, job: str) -> tuple[tuple[datetime, float], ...]:
+    """Return when each reading of a job was made and its value; older ones have no date."""
+    query = select(readings.c.at, readings.c.value).where(readings.c.job == job)
+    dated = query.where(readings.c.at.is_not(None)).order_by(readings.c.at)
+    return tuple((row.at, row.value) for row in connection.execute(dated))
 
 
 @dataclass(frozen=True, slots=True)

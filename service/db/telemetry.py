@@ -188,12 +188,12 @@ def newest_steps_of(
         connection: Where from.
         generations: Which, by job.
         most: Reports that are read at most, of each job.
-        enough: Rows after which no older report is read.
+        enough: Rows after which no older report is read, and the most of a report.
     """
     asked = {"jobs": list(generations), "generations": list(generations.values())}
     found: dict[str, list[StepColumns]] = {job: [] for job in generations}
     for row in connection.execute(NEWEST_CHUNKS, {**asked, "most": most, "enough": enough}):
-        found[row.job].append(to_step_columns(unpack(row.columns)))
+        found[row.job].append(to_step_columns(unpack(row.columns).newest(enough)))
     return {job: StepColumns.concat(reports) for job, reports in found.items()}
 
 

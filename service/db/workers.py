@@ -82,7 +82,9 @@ def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, tup
 def worker_of_row(row: Row[Any]) -> WorkerRow:
     """Turn a row into a Worker."""
     facts = dict(row._mapping)
-    return WorkerRow(**{**facts, "not_finite": NOT_FINITE_VALUES.validate_python(row.not_finite)})
+    if facts["not_finite"]:
+        facts["not_finite"] = NOT_FINITE_VALUES.validate_python(facts["not_finite"])
+    return WorkerRow(**facts)
 
 
 def lock(connection: Connection, worker: str) -> WorkerRow | None:

@@ -7,7 +7,7 @@ how often that held.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import assert_never
 
 from sqlalchemy import Connection
@@ -44,9 +44,8 @@ from service.reconciler.actions import (
 from service.reconciler.model_update import update_stored_model
 from service.reconciler.orders import draw_curve_of_rest
 from service.state.curves import curve_view
+from service.state.forecasts import to_span
 from service.state.job_state import JobState
-
-MAX_ETA = timedelta(days=3650)
 
 
 def estimate_eta(state: JobState, run: TrainOn) -> tuple[datetime, datetime] | None:
@@ -64,15 +63,6 @@ def estimate_eta(state: JobState, run: TrainOn) -> tuple[datetime, datetime] | N
     pause = 0.0 if is_there else state.knowledge.probe_overhead.pause
     low, high = (state.now + to_span(pause + left * seconds) for seconds in point.time_range)
     return low, high
-
-
-def to_span(seconds: float) -> timedelta:
-    """Return seconds as a span, of ten years at most.
-
-    >>> str(to_span(90.0)), to_span(1e300) == MAX_ETA
-    ('0:01:30', True)
-    """
-    return timedelta(seconds=min(seconds, MAX_ETA.total_seconds()))
 
 
 def record_action(

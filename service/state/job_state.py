@@ -179,9 +179,8 @@ class JobState:
         """Whether every member that still lives has confirmed the newest Directive."""
         if self.directive is None:
             return True
-        confirmed = [
-            self.worker(member) for member in self.member_ids if member not in self.departed_members
-        ]
+        departed = self.departed_members
+        confirmed = [self.worker(member) for member in self.member_ids if member not in departed]
         return all(w is not None and w.generation >= self.directive.generation for w in confirmed)
 
     @property

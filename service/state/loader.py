@@ -17,6 +17,7 @@ from scavenger.measurement.stability import DRIFT_ROWS
 from scavenger.measurement.steps import StepColumns
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import StoredModel
+from scavenger.protocol import StopAtMetric
 from service.db import (
     directives,
     jobs,
@@ -84,6 +85,8 @@ def load_job_states(
     machine_type: str,
     wanted: Sequence[StoredJob],
     now: datetime,
+    *,
+    has_outlook: bool = True,
 ) -> list[JobState]:
     """Read what is known of jobs, without the iterations measured, with as many queries as for one.
 
@@ -92,18 +95,23 @@ def load_job_states(
         machine_type: Kind of the machines they run on.
         wanted: The jobs.
         now: The moment.
+        has_outlook: Whether what probes and earlier jobs tell matters; reading it takes longest.
     """
     ids = [job.id for job in wanted]
     given = orders.orders_of_jobs(connection, ids)
     standing = {job: fold_orders(own) for job, own in given.items()}
     ordered = [replace(job, spec=standing[job.id].apply_to(job.spec)) for job in wanted]
     published = directives.newest_of(connection, ids)
-    probes = measurements.probes_of_jobs(connection, ids)
-    drifted = measurements.newest_drifts(connection, ids)
     machines = vms.of_jobs(connection, ids)
     agents = workers.of_jobs(connection, ids)
     planned = [replace(job, spec=standing[job.id].prefer_in(job.spec)) for job in ordered]
-    known = load_knowledge(connection, machine_type, planned, probes)
+    if has_outlook:
+        probes = measurements.probes_of_jobs(connection, ids)
+        drifted = measurements.newest_drifts(connection, ids)
+        known = load_knowledge(connection, machine_type, planned, probes)
+    else:
+        probes, drifted = dict.fromkeys(ids, ()), {}
+        known = {job.id: planning_state(job.spec, (), None) for job in planned}
     found = []
     for job in ordered:
         directive, published_at = published.get(job.id, (None, None))
@@ -208,13 +216,18 @@ def load_knowledge(
 ) -> Mapping[str, PlanningState]:
     """Return what probes and earlier jobs of its project tell about each job, by job."""
     signatures = {job.id: signature_of(job.spec, machine_type) for job in wanted}
-    history = measurements.readings_of_jobs(connection, list(signatures))
     stored: dict[str, Mapping[str, StoredModel]] = {}
     recent: dict[str, tuple[StoredModel, ...]] = {}
     for project in {job.project for job in wanted}:
         own = {signatures[job.id] for job in wanted if job.project == project}
         stored[project] = stored_models.known(connection, project, own)
         recent[project] = stored_models.recent(connection, project, MAX_MODELS)
+    extrapolated = [
+        job.id
+        for job in wanted
+        if is_extrapolated(job, stored[job.project].get(signatures[job.id]))
+    ]
+    history = measurements.readings_of_jobs(connection, extrapolated)
     return {
         job.id: planning_state(
             job.spec,
@@ -224,7 +237,17 @@ def load_knowledge(
             # Its own model is passed as `stored`; among the others it would count twice.
             other_models=tuple(m for m in recent[job.project] if m.signature != signatures[job.id]),
             machine_type=machine_type,
-            metric_history=history[job.id],
+            metric_history=history.get(job.id, ()),
         )
         for job in wanted
     }
+
+
+def is_extrapolated(job: StoredJob, stored: StoredModel | None) -> bool:
+    """Tell whether only a job's own learning curve tells how long its target takes."""
+    if job.epochs_to_target is not None or not isinstance(job.spec.stop_rule, StopAtMetric):
+        return False
+    known = (
+        None if stored is None else stored.epochs_to(job.spec.target_text, job.spec.reference_batch)
+    )
+    return known is None

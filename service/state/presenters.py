@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
 from statistics import median
 
 from sqlalchemy import Connection
 
 from scavenger.cluster import ClusterConfig, config_columns
-from scavenger.job.training import DownpourSpec
 from scavenger.measurement.noise import estimate_noise
 from scavenger.measurement.profiling import measure_time
 from scavenger.measurement.steps import StepColumns
 from scavenger.order_schemas import OrderView
-from scavenger.planning.curve import TradeoffPoint
-from scavenger.planning.decision import preview_curve
 from scavenger.planning.transfer import StoredModel
 from scavenger.schemas import (
     AdviceView,
@@ -33,35 +30,57 @@ from scavenger.schemas import (
     StoredModelView,
     SwitchView,
 )
+from service import ledger
 from service.clouds.storage import CheckpointStorage
 from service.db import telemetry
 from service.db.directives import PublishedDirective
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.db.orders import StoredOrder
-from service.state.curves import (
-    CurveKey,
-    config_view,
-    curve_key,
-    curve_money,
-    laws_view,
-    optional_config_view,
-)
+from service.state.curves import config_view, curve_money, laws_view, optional_config_view
+from service.state.forecasts import forecast_job
 from service.state.job_state import JobState, current_divergence
 from service.state.loader import load_job_states
 
-MONEY_RESOLUTION = Decimal("0.000001")
+
+@dataclass(frozen=True, slots=True)
+class JobParts:
+    """The parts of a job that take long to read: which of them a page shows.
+
+    Attributes:
+        indicators: Noise and timing of the newest iterations.
+        outlook: What follows from probes and earlier jobs: progress, cost and end.
+    """
+
+    indicators: bool = True
+    outlook: bool = True
+
+    @classmethod
+    def in_fields(cls, names: Collection[str]) -> JobParts:
+        """Return the parts that some fields of a job need."""
+        return cls("indicators" in names, not OUTLOOK_FIELDS.isdisjoint(names))
 
 
-def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -> JobView:
+OUTLOOK_FIELDS = frozenset({"progress", "cost", "eta"})
+ALL_PARTS = JobParts()
+
+
+def job_view(
+    state: JobState,
+    recent: StepColumns,
+    storage: CheckpointStorage,
+    parts: JobParts = ALL_PARTS,
+) -> JobView:
     """Show a job: where it stands, what it measures, what it costs."""
     job, directive = state.job, state.directive
     standing = state.standing
     target = job.chosen or (directive.config if directive else None)
     applied = directive.config if directive is not None and state.is_applied else None
-    expected = state.knowledge.expected_epochs
+    expected = state.knowledge.expected_epochs if parts.outlook else None
+    forecast = forecast_job(state, expected, target)
     return JobView(
         id=job.id,
+        project=job.project,
         name=job.name,
         model_key=job.spec.model.key,
         phase=job.phase,
@@ -82,7 +101,8 @@ def job_view(state: JobState, recent: StepColumns, storage: CheckpointStorage) -
         checkpoints=storage.location(job.id, job.spec),
         progress=progress_view(state, expected),
         indicators=None if applied is None else indicators_view(recent, applied),
-        cost=cost_view(state, expected, target),
+        cost=cost_view(state, forecast.cost),
+        eta=forecast.eta,
         elapsed=state.elapsed,
         created_at=job.created_at,
         finished_at=job.finished_at,
@@ -122,44 +142,16 @@ def indicators_view(recent: StepColumns, config: ClusterConfig) -> IndicatorsVie
     )
 
 
-def cost_view(state: JobState, expected: float | None, target: ClusterConfig | None) -> CostView:
-    """Show the four numbers of money, never mixed."""
+def cost_view(state: JobState, forecast: Decimal | None) -> CostView:
+    """Show the numbers of money, never mixed."""
     cap = state.job.spec.limits.max_cost
-    forecast = forecast_cost(state, expected, target)
     return CostView(
-        accrued=money_view(state.accrued),
+        accrued=money_view(ledger.booked(state.vms, state.now)),
+        reserved=money_view(ledger.reserved(state.vms, state.now)),
         search=money_view(sum((probe.cost for probe in state.probes), Decimal(0))),
         cap=None if cap is None else money_view(cap),
         forecast=None if forecast is None else money_view(forecast),
     )
-
-
-def forecast_cost(
-    state: JobState, expected: float | None, target: ClusterConfig | None
-) -> Decimal | None:
-    """Return what a job will have cost: spent, and for the epochs left on its configuration."""
-    if expected is None or state.job.phase.is_final:
-        return None
-    if isinstance(state.job.spec.strategy, DownpourSpec):
-        # Its workers do not iterate together, so no curve tells: it may go on as it did so far.
-        done = state.epochs
-        return state.accrued * Decimal(max(expected / done, 1.0)) if done > 0 else None
-    if target is None:
-        return None
-    basis, point = curve_point(curve_key(state.job.spec, state.knowledge), target)
-    if point is None or basis != "total":
-        return None
-    return state.accrued + Decimal(point.cost * max(1 - state.epochs / expected, 0.0))
-
-
-@lru_cache(maxsize=1024)  # every page of jobs asks, and drawing a curve takes a while
-def curve_point(key: CurveKey, config: ClusterConfig) -> tuple[str, TradeoffPoint | None]:
-    """Return the point of a configuration, None if there is none, and the basis of its curve."""
-    preview = preview_curve(key.knowledge)
-    if preview is None:
-        return "", None
-    points = preview.curve.points
-    return preview.curve.basis, next((point for point in points if point.config == config), None)
 
 
 def curve_view_of_job(
@@ -273,18 +265,24 @@ def resize_views(resizes: Sequence[PublishedDirective]) -> list[ResizeView]:
 
 
 def money_view(amount: Decimal) -> MoneyView:
-    """Show dollars to a millionth: probes of small jobs cost less than a cent."""
-    return MoneyView(amount=amount.quantize(MONEY_RESOLUTION))
+    """Show dollars."""
+    return MoneyView(amount=ledger.round_money(amount))
 
 
 MAX_RECENT_REPORTS, MAX_RECENT_ROWS = 10, 100
 
 
 def load_with_recent_steps(
-    connection: Connection, machine_type: str, wanted: Sequence[StoredJob], now: datetime
+    connection: Connection,
+    machine_type: str,
+    wanted: Sequence[StoredJob],
+    now: datetime,
+    parts: JobParts = ALL_PARTS,
 ) -> list[tuple[JobState, StepColumns]]:
     """Return how jobs stand, and their newest iterations, with as many queries as for one."""
-    states = load_job_states(connection, machine_type, wanted, now)
+    states = load_job_states(connection, machine_type, wanted, now, has_outlook=parts.outlook)
+    if not parts.indicators:
+        return [(state, StepColumns()) for state in states]
     generations = {s.job.id: s.directive.generation for s in states if s.directive is not None}
     recent = telemetry.newest_steps_of(connection, generations, MAX_RECENT_REPORTS, MAX_RECENT_ROWS)
     return [(state, recent.get(state.job.id, StepColumns())) for state in states]

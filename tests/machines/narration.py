@@ -21,7 +21,7 @@ from scavenger.cli.output import (
 )
 from scavenger.cli.watch import render_moment
 from scavenger.schemas import JobView
-from service.state.presenters import MONEY_RESOLUTION
+from service.ledger import MONEY_RESOLUTION
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.machine import Machine, Reason
 
@@ -101,6 +101,6 @@ def render_bill(cloud: FakeCloud, job: JobView) -> RenderableType:
 def is_covered(cloud: FakeCloud, job: JobView) -> bool:
     """Tell whether the bill is at most what was booked, and that at most the cap."""
     accrued, cap = job.cost.accrued.amount, job.cost.cap
-    # A page rounds what the ledger has.
-    is_booked = cloud.bill().total <= accrued + MONEY_RESOLUTION
+    # A page rounds what the ledger has of each machine.
+    is_booked = cloud.bill().total <= accrued + 1000 * MONEY_RESOLUTION
     return is_booked and (cap is None or accrued <= cap.amount)

@@ -6,10 +6,10 @@ import secrets
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
@@ -21,13 +21,13 @@ from scavenger.schemas import JobList, JobVersionView, JobView
 from service.api.dependencies import AppState, RequestBody, State
 from service.api.etag import IfMatch, IfNoneMatch, JobETag
 from service.api.idempotency import IdempotentRequestDep, to_response
+from service.api.job_filters import LIST_RESPONSES, JobFieldNames, JobFilterDep
 from service.api.openapi import (
     LOCATION_HEADER,
     NOT_MODIFIED,
     REPLAYED_HEADER,
     answers_problems,
     job_responses,
-    page_responses,
     submission_body,
 )
 from service.api.pagination import Page
@@ -39,7 +39,7 @@ from service.db import jobs, packages, plans, prices
 from service.db.idempotency import StoredAnswer
 from service.db.jobs import record_event
 from service.errors import UnknownCloud, UnknownPrice
-from service.state.presenters import job_view, load_with_recent_steps
+from service.state.presenters import ALL_PARTS, JobParts, job_view, load_with_recent_steps
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)
 
@@ -57,15 +57,6 @@ JOB_EXAMPLE = {
     "run": {"command": ["python", "train.py"]},
 }
 JOB_POSITION = TypeAdapter(tuple[datetime, str])
-
-JobFilter = Annotated[
-    str | None,
-    Query(
-        alias="q",
-        description="Only jobs whose id begins or ends with this, or whose name begins with it",
-        min_length=1,
-    ),
-]
 
 
 async def job_document(request: Request, body: RequestBody) -> JobSpec:
@@ -140,17 +131,25 @@ def submit(
     return idempotent.run_once(app_state, effect)
 
 
-@router.get("", responses=page_responses("list_jobs", q="$request.query.q"))
-def list_jobs(app_state: State, user: Viewer, page: Page, wanted: JobFilter = None) -> JobList:
+@router.get("", response_model=None, responses=LIST_RESPONSES)
+def list_jobs(
+    app_state: State, user: Viewer, page: Page, wanted: JobFilterDep, fields: JobFieldNames = None
+) -> Response:
     """List the jobs of the user's project, newest first."""
+    names = None if fields is None else {"id", *fields.split(",")}
+    parts = ALL_PARTS if names is None else JobParts.in_fields(names)
     before = page.position("jobs", JOB_POSITION)
     with app_state.engine.connect() as connection:
         found = jobs.newest(connection, before, page.limit + 1, user.project, wanted)
         shown, following = page.split(
             "jobs", found, lambda last: (last.created_at.isoformat(), last.id)
         )
-        views = job_views(app_state, connection, shown)
-    return JobList(jobs=views, next_cursor=following)
+        views = job_views(app_state, connection, shown, parts)
+    listed = JobList(jobs=views, next_cursor=following)
+    kept: dict[str, Any] | None = None
+    if names is not None:
+        kept = {"jobs": {"__all__": names}, "next_cursor": True}
+    return Response(listed.model_dump_json(include=kept), media_type="application/json")
 
 
 @router.get(
@@ -311,11 +310,16 @@ def find_job(connection: Connection, job: str) -> jobs.StoredJob:
 
 
 def job_views(
-    app_state: AppState, connection: Connection, wanted: Sequence[jobs.StoredJob]
+    app_state: AppState,
+    connection: Connection,
+    wanted: Sequence[jobs.StoredJob],
+    parts: JobParts = ALL_PARTS,
 ) -> list[JobView]:
     """Return jobs as the API shows them, with as many queries for many as for one."""
-    found = load_with_recent_steps(connection, app_state.machine_type, wanted, app_state.now())
-    return [job_view(state, recent, app_state.storage) for state, recent in found]
+    found = load_with_recent_steps(
+        connection, app_state.machine_type, wanted, app_state.now(), parts
+    )
+    return [job_view(state, recent, app_state.storage, parts) for state, recent in found]
 
 
 def job_answer(view: JobView, status: int, **headers: str) -> StoredAnswer:
