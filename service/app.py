@@ -30,6 +30,7 @@ from service.api.routes import (
     events,
     health,
     jobs,
+    machines,
     models,
     offers,
     orders,
@@ -38,6 +39,7 @@ from service.api.routes import (
     reference,
     session,
     sweeps,
+    telemetry,
     webhooks,
 )
 from service.api.security import Guard, permissions_of
@@ -48,8 +50,8 @@ from service.auth.tokens import ControllerKeys, TokenDigest
 from service.db.access import StoredToken, store_token
 
 ROUTE_MODULES = (
-    *(jobs, orders, events, code, models, prices, offers, cost, sweeps, webhooks),
-    *(curves, plans),
+    *(jobs, orders, events, telemetry, machines, code, models, prices, offers, cost),
+    *(sweeps, webhooks, curves, plans),
     *(agent, checkpoints, access, session, health, reference, dashboard),
 )
 

@@ -26,6 +26,7 @@ from sqlalchemy import (
     Numeric,
     Table,
     Text,
+    UniqueConstraint,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -184,6 +185,7 @@ vms = Table(
     moment_column("ended_at"),
     moment_column("prepaid_until", nullable=False),
     Index(None, "job"),
+    Index(None, "intended_at", "id"),
     CheckConstraint("role IN ('worker', 'server')", name="role_known"),
     CheckConstraint("state IN ('intended', 'launched', 'ending', 'gone')", name="state_known"),
     CheckConstraint("market IN ('on_demand', 'spot')", name="market_known"),
@@ -408,6 +410,7 @@ readings = Table(
     job_column(primary_key=True),
     Column("epochs", Double, primary_key=True),
     Column("value", Double, nullable=False),
+    Column("at", DateTime(timezone=True), server_default=text("now()")),
     finite_constraint("epochs"),
     finite_constraint("value"),
 )
@@ -435,6 +438,31 @@ orders = Table(
     ),
 )
 
+# What commands printed, a row for each line, the newest of each job: written by the agent endpoint,
+# and dropped with the files of ended machines.
+log_lines = Table(
+    "log_lines",
+    metadata,
+    Column("number", BigInteger, Identity(always=True), primary_key=True),
+    job_column(),
+    Column("worker", Text, nullable=False),
+    Column("line", BigInteger, nullable=False),
+    moment_column("at", nullable=False),
+    Column("text", Text, nullable=False),
+    Index(None, "job", "number"),
+    UniqueConstraint("worker", "line"),
+)
+
+# How many lines a machine has printed, kept or not: written by the agent endpoint.
+log_counts = Table(
+    "log_counts",
+    metadata,
+    Column("worker", Text, ForeignKey("vms.id", ondelete="CASCADE"), primary_key=True),
+    job_column(),
+    Column("printed", BigInteger, nullable=False),
+    Index(None, "job"),
+)
+
 # Fitted models by project and signature: written by the reconciler.
 models = Table(
     "models",
@@ -445,6 +473,15 @@ models = Table(
     Column("model", JSONB, nullable=False),
     Column("jobs", Integer, nullable=False),
     moment_column("updated_at", nullable=False),
+)
+
+# Models that users want forgotten as they were at that moment: written by the API.
+forgotten_models = Table(
+    "forgotten_models",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("signature", Text, primary_key=True),
+    moment_column("at", nullable=False),
 )
 
 # One sentence per thing that happened: written in the transaction of what it tells. Triggers number

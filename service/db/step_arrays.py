@@ -21,6 +21,7 @@ precision gradients, and far finer than the uncertainty of φ.
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -73,6 +74,9 @@ class StepArrays:
 
     def where(self, mask: BoolArray) -> StepArrays:
         return StepArrays(self.offset[mask], self.values[:, mask])
+
+    def newest(self, most: int) -> StepArrays:
+        return StepArrays(self.offset[-most:], self.values[:, -most:])
 
     def since(self, offset: int) -> StepArrays:
         """Return the rows that do not lie before a place."""
@@ -149,8 +153,34 @@ def pack_counts(column: IntArray) -> bytes:
     return b"q" + column.tobytes()
 
 
-def unpack(content: bytes) -> StepArrays:
-    """Return the rows of a chunk.
+def unpack_columns(content: bytes, names: Collection[str]) -> dict[str, FloatArray]:
+    """Return some columns of a chunk, by name; the others are passed over.
+
+    Raises:
+        ValueError: A newer controller wrote it.
+    """
+    rows, at = rows_of_chunk(content), PACKING_HEADER.size
+    read = {*names, *(STAND_INS[name] for name in names)}
+    found: dict[str, FloatArray] = {}
+    for name in COLUMN_KINDS:
+        if at == len(content):
+            break
+        letter = content[at : at + 1]
+        count = 1 if letter in b"cr" else rows
+        if name in read:
+            stored = np.frombuffer(content, DTYPES[letter], count, at + 1).astype(np.float64)
+            counted = stored + np.arange(rows) if letter == b"r" else stored
+            found[name] = counted if len(counted) == rows else np.full(rows, counted[0])
+        at += 1 + count * int(DTYPES[letter][-1])
+    for name in names:
+        if name not in found:
+            stand_in = STAND_INS[name]
+            found[name] = np.full(rows, np.nan) if stand_in is None else found[stand_in]
+    return {name: found[name] for name in names}
+
+
+def rows_of_chunk(content: bytes) -> int:
+    """Return how many rows a chunk has.
 
     Raises:
         ValueError: A newer controller wrote it.
@@ -158,6 +188,16 @@ def unpack(content: bytes) -> StepArrays:
     version, rows = PACKING_HEADER.unpack_from(content)
     if version != PACKING_VERSION:
         raise ValueError(f"a chunk of version {version}, this controller reads {PACKING_VERSION}")
+    return int(rows)
+
+
+def unpack(content: bytes) -> StepArrays:
+    """Return the rows of a chunk.
+
+    Raises:
+        ValueError: A newer controller wrote it.
+    """
+    rows = rows_of_chunk(content)
     values = np.full((len(COLUMN_KINDS), rows), np.nan)
     at = PACKING_HEADER.size
     for number, name in enumerate(COLUMN_KINDS):

@@ -24,7 +24,8 @@ LISTS = (
     "webhooks",
     f"deliveries of {THERE['{webhook}']}",
     f"decisions of {JOB}",
-    *(f"cost by {by}" for by in ("job", "cloud", "day")),
+    "machines",
+    *(f"cost by {by}" for by in ("job", "model", "project", "cloud", "day")),
 )
 
 

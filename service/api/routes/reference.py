@@ -1,4 +1,4 @@
-"""The API's description of itself: OpenAPI, and the page that the ``type`` of a problem leads to.
+"""The API's description of itself: version, OpenAPI, and the page that a problem's ``type`` names.
 
 The pages are the sections of ``docs/problems.md``.
 """
@@ -8,15 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import PlainTextResponse
 
+from scavenger.reading_schemas import VersionView
 from scavenger.resources import resource_path
+from service.api.dependencies import State
 from service.api.openapi import answers_problems
 from service.api.problems import PROBLEM_TYPES, ApiProblem, problem_uri
 from service.api.security import VIEWER, GuardedRoute
+from service.db.database import applied_revision
 
 router = APIRouter(tags=["problems"], route_class=GuardedRoute)
 
@@ -44,6 +48,15 @@ def openapi(request: Request) -> dict[str, Any]:
     """Return the OpenAPI document."""
     document: dict[str, Any] = request.app.openapi()
     return document
+
+
+@router.get("/v1/version", dependencies=[VIEWER])
+def get_version(app_state: State) -> VersionView:
+    """Say which controller answers, and which schema its database has."""
+    with app_state.engine.connect() as connection:
+        revision = applied_revision(connection)
+    facts = {"version": version("scavenger"), "api": "v1", "schema": revision or ""}
+    return VersionView.model_validate(facts)
 
 
 @router.get(
