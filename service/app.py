@@ -56,7 +56,7 @@ ROUTE_MODULES = (
 )
 
 # A page of 50 jobs shrinks to a tenth in 1 ms of processor; higher levels take longer for little.
-COMPRESSED_FROM, COMPRESSION_LEVEL = 1024, 4
+MIN_COMPRESSED, ANSWER_COMPRESSION = 1024, 4
 
 
 class Application(FastAPI):
@@ -117,8 +117,8 @@ def build_app(
     install_openapi(app)
     app.add_middleware(
         GZipMiddleware,
-        minimum_size=COMPRESSED_FROM,
-        compresslevel=COMPRESSION_LEVEL,
+        minimum_size=MIN_COMPRESSED,
+        compresslevel=ANSWER_COMPRESSION,
         exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream"),
     )
     lowered = frozenset(name.lower() for name in allowed_hosts)

@@ -23,6 +23,7 @@ SHOWN = [
     ["application/json", "image/svg+xml"],
     ["text/plain"],
     ["text/markdown"],
+    ["text/csv"],
     ["application/zip"],
     ["application/octet-stream"],
 ]

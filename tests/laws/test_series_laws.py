@@ -74,7 +74,7 @@ def test_a_bucket_has_the_least_and_the_largest_of_its_values_and_none_spans_a_g
 def test_iterations_follow_each_other_and_end_before_their_report_arrives(
     reports: list[list[float]], data: st.DataObject
 ) -> None:
-    """Whatever pauses lay between reports, and however many were held up and arrived at once."""
+    """Pauses lie between reports, and some are held up and arrive at once."""
     true, clock, arrivals, counts = list[float](), 0.0, list[float](), list[int]()
     for steps in reports:
         clock += data.draw(st.sampled_from([0.0, 0.0, 100.0]))
