@@ -68,6 +68,7 @@ from service.reconciler.fleet import ControllerContact, Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
 from service.settings import Settings, driver_url
+from service.simulated_job import add_simulated_job
 from service.webhooks.sender import WebhookSender
 
 
@@ -153,6 +154,9 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
         controllers.check_secret(connection, keys.fingerprint)
     check_clouds(engine, opened)
     store_shipped_prices(engine)
+    if settings.simulated_job:
+        with engine.begin() as connection:
+            add_simulated_job(connection, clock.now(engine))
     server_socket = bind_port(settings)
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{server_socket.getsockname()[1]}"

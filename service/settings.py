@@ -80,13 +80,17 @@ class Settings(BaseSettings):
     log_format: LogStyle | None = None
     """Format of log lines. Default: text on a terminal, json otherwise."""
 
-    # Only developers need the next two options; every user of the computer could read the password
-    # that a database URL on the command line holds. All of them have their environment variables.
+    # Only developers and the demo need the next three options; every user of the computer could
+    # read the password that a database URL on the command line holds. All of them have their
+    # environment variables.
     pg_bin: CliSuppress[Path | None] = None
     """Directory of the Postgres programs of the embedded database."""
 
     boot_delay: CliSuppress[float] = Field(default=0.0, ge=0, le=3600)
     """Seconds that a local machine pretends to boot."""
+
+    simulated_job: CliSuppress[bool] = False
+    """Add a finished simulated job, as the demo does."""
 
     database_url: CliSuppress[str | None] = None
     """An existing Postgres, instead of the embedded one."""

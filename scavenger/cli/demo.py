@@ -61,7 +61,7 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
             terminal.print_message(warning, "yellow")
         terminal.print_message(f"Starting a private controller in {place}")
         with (
-            run_controller(place, terminal.pause) as profile,
+            run_controller(place, terminal.pause, "--simulated-job") as profile,
             Client(profile.url, profile.token) as client,
         ):
             code = run_demo(terminal, client, spec)

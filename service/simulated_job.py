@@ -1,0 +1,140 @@
+"""A finished job whose training was simulated, for people who want to see a curve that bends.
+
+The demo's own job trains too fast for a front with a bend. The simulator trains a ResNet-18 of the
+paper's size by the `decide` of real jobs, and what it did is stored as a job that has ended. No
+machine ran, so it has no ledger: what it would have cost stands in its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from itertools import accumulate, groupby
+
+from sqlalchemy import Connection
+
+from scavenger.job.planning import objective_within_limits
+from scavenger.job.spec import JobSpec
+from scavenger.job.validation import validate_job
+from scavenger.offline.simulator.paper import (
+    PRICE_PER_HOUR,
+    RESNET18,
+    UNPERTURBED,
+    PaperJob,
+    start_job,
+)
+from scavenger.offline.simulator.simulation import SimulationOutcome, simulate
+from scavenger.planning.decision import CurvePreview
+from scavenger.planning.knee import Knee
+from scavenger.report import CurveReport
+from scavenger.schemas import JobPhase
+from service.db import jobs, measurements
+from service.db.curves import store_curve
+from service.db.jobs import record_event
+from service.db.measurements import SettledProbe
+from service.state.curves import curve_view
+
+SIMULATED_JOB = "job_simulated"
+SEED = 1  # of the simulated world
+
+
+def add_simulated_job(connection: Connection, now: datetime) -> None:
+    """Store a simulated job that has just ended, unless there is one already."""
+    if jobs.find(connection, SIMULATED_JOB) is not None:
+        return
+    outcome = simulate(
+        start_job(RESNET18, UNPERTURBED, SEED),
+        RESNET18.planning_state("full", Knee()),
+        RESNET18.overheads,
+    )
+    if outcome.run is None:
+        raise ValueError("the simulated job ended during its search: it has no curve to show")
+    began = now - timedelta(seconds=outcome.time)
+    spec = document_of(RESNET18)
+    jobs.create(connection, SIMULATED_JOB, spec, began)
+    probes = tuple(settled_probes(outcome, began))
+    record_story(connection, outcome, probes, began)
+    run = outcome.run
+    objective = objective_within_limits(spec)
+    curve = CurveReport(CurvePreview(run.curve, run.fitted), objective, run.choice)
+    chosen_at = probes[-1].settled_at
+    shown = curve_view(curve, spec, run.config, run.why, chosen_at)
+    store_curve(connection, SIMULATED_JOB, shown, chosen_at)
+    finish(connection, outcome, now)
+
+
+def document_of(job: PaperJob) -> JobSpec:
+    """Return the document that a user would have written for a job of the paper."""
+    space = job.space
+    return validate_job(
+        {
+            "name": f"simulated-{job.name}",
+            "model": {"key": f"simulated/{job.name}", "dataset_size": job.model.dataset_size},
+            "target": {"metric": "accuracy", "goal": 0.8, "max_epochs": 1000},
+            "objective": "knee",
+            "limits": {
+                "max_cost": "100 USD",
+                "max_time": "48h",
+                "workers": list(space.workers),
+                "batch": list(space.global_batches),
+            },
+            "search": "full",
+            "price": f"{PRICE_PER_HOUR} USD/h",
+            "run": {"command": ["python", "simulated.py"]},
+        }
+    )
+
+
+def settled_probes(outcome: SimulationOutcome, began: datetime) -> Iterator[SettledProbe]:
+    """Yield the probes with when each settled, in the order in which they ran."""
+    ends = accumulate(interval.seconds for interval in outcome.intervals)
+    probed = [
+        (interval, end)
+        for interval, end in zip(outcome.intervals, ends, strict=True)
+        if interval.purpose == "probe"
+    ]
+    # Probes of one configuration never follow each other: noise is measured after all others.
+    runs = [list(run) for _, run in groupby(probed, lambda each: each[0].config)]
+    for observation, run in zip(outcome.observations, runs, strict=True):
+        yield SettledProbe(
+            observation,
+            seconds=sum(interval.seconds for interval, _ in run),
+            cost=Decimal(f"{sum(interval.cost for interval, _ in run):.6f}"),
+            settled_at=began + timedelta(seconds=run[-1][1]),
+        )
+
+
+def record_story(
+    connection: Connection,
+    outcome: SimulationOutcome,
+    probes: Sequence[SettledProbe],
+    began: datetime,
+) -> None:
+    """Store the probes, and an event for each."""
+    note = "simulated: no machine ran; the curve and its decision are those of a real job"
+    record_event(connection, SIMULATED_JOB, began, "probe", note)
+    for number, probe in enumerate(probes, 1):
+        measurements.record_probe(connection, SIMULATED_JOB, probe)
+        config = probe.observation.config
+        facts = {"workers": config.workers, "global_batch": config.global_batch}
+        why = f"probe {number} settled on {config}"
+        record_event(connection, SIMULATED_JOB, probe.settled_at, "probe", why, facts)
+
+
+def finish(connection: Connection, outcome: SimulationOutcome, now: datetime) -> None:
+    """Write down the choice and the end of the job."""
+    run = outcome.run
+    assert run is not None
+    config = run.config
+    reason = (
+        f"simulated: reached its target on {config} after {outcome.time / 3600:.1f} h; its "
+        f"machines would have cost {outcome.cost:.2f} USD"
+    )
+    choice = {"phase": JobPhase.TRAINING, "chosen": config, "choice": run.why}
+    jobs.change_outcome(connection, SIMULATED_JOB, **choice)
+    record_event(connection, SIMULATED_JOB, now, "choice", run.why)
+    end = {"phase": JobPhase.SUCCEEDED, "reason": reason, "finished_at": now}
+    search = f"simulated: searched with {len(outcome.observations)} probes"
+    jobs.change_outcome(connection, SIMULATED_JOB, search=search, **end)
+    record_event(connection, SIMULATED_JOB, now, "succeeded", reason)
