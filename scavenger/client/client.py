@@ -16,7 +16,6 @@ from scavenger.client.core import (
     MAX_PAGE_SIZE,
     ApiRequest,
     Conversation,
-    Found,
     Listing,
     QueryParameters,
     Sleep,
@@ -33,11 +32,11 @@ from scavenger.client.drivers import AwaitingDriver, BlockingDriver
 from scavenger.client.errors import NotFound, StillRunning, error_of_job
 from scavenger.client.methods import conversation, listing, one_request
 from scavenger.client.notebook import ShownCurve
+from scavenger.client.streams import News, follow_job_events, follow_news, list_job_events
 from scavenger.schemas import (
     CodeView,
     CostReportView,
     DiagnosticsView,
-    EventList,
     EventView,
     HealthView,
     JobList,
@@ -176,22 +175,19 @@ class ControllerMethods:
             after: Only events with a greater sequence number.
             follow: Whether to yield further events as they happen, until the job has ended.
         """
-        look, path = get(JobView, job_path(job)), f"{job_path(job)}/events"
-        # The job first: once it has ended, the events that follow are all there will be.
-        is_over = not follow or (yield from send(look)).phase.is_final
-        while True:
-            request: ApiRequest[EventList] | None
-            request = get(EventList, path, {"after": after, "limit": MAX_PAGE_SIZE})
-            while request is not None:
-                page = yield from send_patiently(request)
-                for event in page.events:
-                    after = event.sequence
-                    yield Found(event)
-                request = next_page(request, page)
-            if is_over:
-                return
-            yield Sleep(JOB_LOOK_INTERVAL)
-            is_over = (yield from send_patiently(look)).phase.is_final
+        if follow:
+            return follow_job_events(job, after)
+        return list_job_events(f"{job_path(job)}/events", after)
+
+    @listing
+    def follow(self, job: str | None = None, after: int | None = None) -> Listing[News]:
+        """Yield what happens to jobs, without an end: events, and what changed about a job.
+
+        Args:
+            job: Only of this job.
+            after: Begin with the event after this number; None begins now.
+        """
+        return follow_news({} if job is None else {"job": job}, after)
 
     @listing
     def models(self) -> Listing[StoredModelView]:

@@ -97,8 +97,24 @@ class Found(Generic[ListedT]):
     item: ListedT
 
 
-Step = ApiRequest[Any] | Sleep
-Outcome = httpx.Response | None
+@dataclass(frozen=True, slots=True, eq=False)
+class EventStream:
+    """A stream of events; a step reads its next line, and the first one opens it.
+
+    The outcome is a line, None where the stream ended, or the answer that refuses it. Another
+    stream, also an equal one, closes this one.
+
+    Attributes:
+        path: Path below the controller's address.
+        parameters: Query parameters.
+    """
+
+    path: str
+    parameters: QueryParameters = field(default_factory=dict)
+
+
+Step = ApiRequest[Any] | Sleep | EventStream
+Outcome = httpx.Response | str | None
 Conversation = Generator[Step, Outcome, AgreedT]
 Listing = Generator[Step | Found[ListedT], Outcome, None]
 
@@ -241,16 +257,20 @@ def read_answer(request: ApiRequest[ViewT], response: Outcome) -> ViewT:
     Raises:
         ErrorResponse: It is a problem, or no such view.
     """
-    assert response is not None
+    assert isinstance(response, httpx.Response)
     if not response.is_success:
-        seconds = read_retry_after(response)
-        raise error_for_problem(parse_problem(response), request.path, seconds)
+        raise read_error(response, request.path)
     try:
         return request.view.model_validate_json(response.content)
     except ValidationError as error:
         detail = f"the answer is no {request.view.__name__} ({error.error_count()} differences)"
         problem = generic_problem(response, "The answer cannot be read", detail)
         raise ServerFault(problem, request.path) from None
+
+
+def read_error(response: httpx.Response, path: str) -> ErrorResponse:
+    """Return the error of an answer that is none."""
+    return error_for_problem(parse_problem(response), path, read_retry_after(response))
 
 
 def read_retry_after(response: httpx.Response) -> float | None:

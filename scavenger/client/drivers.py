@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import AsyncExitStack, ExitStack, aclosing, closing
 from typing import Any, Self, TypeVar
 
 import httpx
 
 from scavenger.client.core import (
     AgreedT,
-    ApiRequest,
     Conversation,
+    EventStream,
     Found,
     ListedT,
     Listing,
     Outcome,
     Sleep,
+    Step,
 )
 from scavenger.client.errors import Unreachable
 from scavenger.client.profile import ConnectionProfile, find_profile, is_loopback
 
 StepT = TypeVar("StepT")
 CONNECT_TIMEOUT = 5.0
+STREAM_SILENCE = 45.0  # three times the interval of the controller's comments
 FAILURES = (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL)
 
 
@@ -102,33 +105,37 @@ class BlockingDriver(Driver):
     def converse(self, conversation: Conversation[AgreedT]) -> AgreedT:
         """Carry a conversation out and return its result."""
         outcome: Outcome | Unreachable = None
-        while True:
-            try:
-                step = advance(conversation, outcome)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            outcome = self._perform(step)
+        with closing(BlockingLines(self._http)) as lines:
+            while True:
+                try:
+                    step = advance(conversation, outcome)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                outcome = self._perform(step, lines)
 
     def iterate(self, items: Listing[ListedT]) -> Iterator[ListedT]:
         """Carry a conversation out and yield the items it finds."""
         outcome: Outcome | Unreachable = None
-        while True:
-            try:
-                step = advance(items, outcome)
-            except StopIteration:
-                return
-            if isinstance(step, Found):
-                outcome = None
-                yield step.item
-            else:
-                outcome = self._perform(step)
+        with closing(BlockingLines(self._http)) as lines:
+            while True:
+                try:
+                    step = advance(items, outcome)
+                except StopIteration:
+                    return
+                if isinstance(step, Found):
+                    outcome = None
+                    yield step.item
+                else:
+                    outcome = self._perform(step, lines)
 
-    def _perform(self, step: ApiRequest[Any] | Sleep) -> Outcome | Unreachable:
+    def _perform(self, step: Step, lines: BlockingLines) -> Outcome | Unreachable:
         if isinstance(step, Sleep):
             time.sleep(self._seconds(step))
             return None
-        content = step.content if isinstance(step.content, bytes) else step.content()
         try:
+            if isinstance(step, EventStream):
+                return lines.next_of(step)
+            content = step.content if isinstance(step.content, bytes) else step.content()
             return self._http.request(
                 step.method,
                 step.path,
@@ -169,33 +176,37 @@ class AwaitingDriver(Driver):
     async def converse(self, conversation: Conversation[AgreedT]) -> AgreedT:
         """Carry a conversation out and return its result."""
         outcome: Outcome | Unreachable = None
-        while True:
-            try:
-                step = advance(conversation, outcome)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            outcome = await self._perform(step)
+        async with aclosing(AwaitedLines(self._http)) as lines:
+            while True:
+                try:
+                    step = advance(conversation, outcome)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                outcome = await self._perform(step, lines)
 
     async def iterate(self, items: Listing[ListedT]) -> AsyncIterator[ListedT]:
         """Carry a conversation out and yield the items it finds."""
         outcome: Outcome | Unreachable = None
-        while True:
-            try:
-                step = advance(items, outcome)
-            except StopIteration:
-                return
-            if isinstance(step, Found):
-                outcome = None
-                yield step.item
-            else:
-                outcome = await self._perform(step)
+        async with aclosing(AwaitedLines(self._http)) as lines:
+            while True:
+                try:
+                    step = advance(items, outcome)
+                except StopIteration:
+                    return
+                if isinstance(step, Found):
+                    outcome = None
+                    yield step.item
+                else:
+                    outcome = await self._perform(step, lines)
 
-    async def _perform(self, step: ApiRequest[Any] | Sleep) -> Outcome | Unreachable:
+    async def _perform(self, step: Step, lines: AwaitedLines) -> Outcome | Unreachable:
         if isinstance(step, Sleep):
             await asyncio.sleep(self._seconds(step))
             return None
-        content = step.content if isinstance(step.content, bytes) else chunks(step.content())
         try:
+            if isinstance(step, EventStream):
+                return await lines.next_of(step)
+            content = step.content if isinstance(step.content, bytes) else chunks(step.content())
             return await self._http.request(
                 step.method,
                 step.path,
@@ -206,6 +217,65 @@ class AwaitingDriver(Driver):
             )
         except FAILURES as error:
             return self._failure(error)
+
+
+class BlockingLines:
+    """The stream that a conversation has open, line by line."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http, self._opened = http, ExitStack()
+        self._wanted: EventStream | None = None
+        self._lines: Iterator[str] = iter(())
+
+    def next_of(self, wanted: EventStream) -> Outcome:
+        """Return the next line of a stream, None at its end, or the answer that refuses it."""
+        if wanted is not self._wanted:
+            self.close()
+            request = self._http.stream("GET", wanted.path, **stream_options(wanted))
+            response = self._opened.enter_context(request)
+            if not response.is_success:
+                response.read()
+                return response
+            self._wanted, self._lines = wanted, response.iter_lines()
+        return next(self._lines, None)
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._wanted = None
+        self._opened.close()
+
+
+class AwaitedLines:
+    """The stream that a conversation has open, line by line, in an event loop."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http, self._opened = http, AsyncExitStack()
+        self._wanted: EventStream | None = None
+        self._lines: AsyncIterator[str]
+
+    async def next_of(self, wanted: EventStream) -> Outcome:
+        """Return the next line of a stream, None at its end, or the answer that refuses it."""
+        if wanted is not self._wanted:
+            await self.aclose()
+            request = self._http.stream("GET", wanted.path, **stream_options(wanted))
+            response = await self._opened.enter_async_context(request)
+            if not response.is_success:
+                await response.aread()
+                return response
+            self._wanted, self._lines = wanted, response.aiter_lines()
+        return await anext(self._lines, None)
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        self._wanted = None
+        await self._opened.aclose()
+
+
+def stream_options(stream: EventStream) -> dict[str, Any]:
+    """Return how a stream is asked for; the controller is never silent for as long."""
+    timeout = httpx.Timeout(STREAM_SILENCE, connect=CONNECT_TIMEOUT)
+    headers = {"Accept": "text/event-stream"}
+    return {"params": stream.parameters, "headers": headers, "timeout": timeout}
 
 
 def advance(conversation: Generator[StepT, Outcome, Any], outcome: Outcome | Unreachable) -> StepT:

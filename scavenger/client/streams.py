@@ -1,0 +1,132 @@
+"""Follows events as they happen, over server-sent events, and connects again where that breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+
+from scavenger.client.core import (
+    JOB_LOOK_INTERVAL,
+    MAX_PAGE_SIZE,
+    PATIENT_ATTEMPTS,
+    ApiRequest,
+    Conversation,
+    EventStream,
+    Found,
+    Listing,
+    QueryParameters,
+    Sleep,
+    get,
+    job_path,
+    next_page,
+    read_error,
+    send,
+    send_patiently,
+)
+from scavenger.client.errors import Unreachable
+from scavenger.schemas import EventList, EventView, JobNewsView, JobView
+
+COMMENT = ":"
+News = EventView | JobNewsView
+
+
+def follow_news(wanted: QueryParameters, after: int | None) -> Listing[News]:
+    """Yield what happens, without an end.
+
+    Args:
+        wanted: Query parameters, such as ``job``.
+        after: Number of the event after which to begin; None begins now.
+    """
+    stream, silence = open_stream("/v1/events", wanted, after), 0
+    news = yield from next_news(stream)
+    while True:
+        silence = 0 if news is not None else silence + 1
+        if isinstance(news, EventView):
+            after = news.sequence
+        if isinstance(news, News):
+            yield Found(news)
+        if news is None:
+            yield Sleep(JOB_LOOK_INTERVAL)
+            stream = open_stream("/v1/events", wanted, after)
+        try:
+            news = yield from next_news(stream)
+        except Unreachable:
+            if silence >= PATIENT_ATTEMPTS:
+                raise
+            news = None
+
+
+def follow_job_events(job: str, after: int) -> Listing[EventView]:
+    """Yield the events of a job after a number, until it has ended."""
+    path, look = f"{job_path(job)}/events", get(JobView, job_path(job))
+    found = yield from send(look)
+    stream: EventStream | None = None
+    while not found.phase.is_final:
+        stream = stream or open_stream(path, {}, after)
+        try:
+            news = yield from next_news(stream)
+        except Unreachable:
+            news = None
+        match news:
+            case EventView():
+                after = news.sequence
+                yield Found(news)
+            case JobNewsView() if not news.phase.is_final:
+                continue
+            case None:
+                stream = None
+                yield Sleep(JOB_LOOK_INTERVAL)
+                found = yield from send_patiently(look)
+            case _:
+                # Silence for a while: the end may have come before the stream began.
+                found = yield from send_patiently(look)
+    yield from list_job_events(path, after)
+
+
+def list_job_events(path: str, after: int) -> Listing[EventView]:
+    """Yield the events of a job after a number that there are by now."""
+    following: ApiRequest[EventList] | None
+    following = get(EventList, path, {"after": after, "limit": MAX_PAGE_SIZE})
+    while following is not None:
+        page = yield from send_patiently(following)
+        for event in page.events:
+            yield Found(event)
+        following = next_page(following, page)
+
+
+def open_stream(path: str, wanted: QueryParameters, after: int | None) -> EventStream:
+    """Return a stream of what comes after a number, or from now on."""
+    return EventStream(path, wanted if after is None else {**wanted, "after": after})
+
+
+def next_news(stream: EventStream) -> Conversation[News | str | None]:
+    """Return the next news of a stream, a comment where it is silent, None where it ended.
+
+    Raises:
+        Unreachable: The connection broke.
+        ErrorResponse: The controller refuses the stream.
+    """
+    fields = dict[str, str]()
+    while True:
+        line = yield stream
+        if isinstance(line, httpx.Response):
+            raise read_error(line, stream.path)
+        if line is None:
+            return None
+        if line.startswith(COMMENT):
+            return COMMENT
+        if line:
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+            continue
+        read = READERS.get(fields.get("event", ""))
+        if read is not None:
+            return read(fields.get("data", ""))
+        fields = {}  # such as `retry`, or an event of a newer controller
+
+
+READERS: dict[str, Callable[[str], News]] = {
+    "event": EventView.model_validate_json,
+    "job": JobNewsView.model_validate_json,
+}
