@@ -114,9 +114,9 @@ class EventStream:
 
 
 Step = ApiRequest[Any] | Sleep | EventStream
-Outcome = httpx.Response | str | None
-Conversation = Generator[Step, Outcome, AgreedT]
-Listing = Generator[Step | Found[ListedT], Outcome, None]
+StepOutcome = httpx.Response | str | None
+Conversation = Generator[Step, StepOutcome, AgreedT]
+Listing = Generator[Step | Found[ListedT], StepOutcome, None]
 
 
 def send(request: ApiRequest[ViewT]) -> Conversation[ViewT]:
@@ -251,7 +251,7 @@ def job_path(job: str) -> str:
     return f"/v1/jobs/{quote(job, safe='')}"
 
 
-def read_answer(request: ApiRequest[ViewT], response: Outcome) -> ViewT:
+def read_answer(request: ApiRequest[ViewT], response: StepOutcome) -> ViewT:
     """Read an answer.
 
     Raises:

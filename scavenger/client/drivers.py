@@ -17,7 +17,7 @@ from scavenger.client.core import (
     Found,
     ListedT,
     Listing,
-    Outcome,
+    StepOutcome,
     Sleep,
     Step,
 )
@@ -104,7 +104,7 @@ class BlockingDriver(Driver):
 
     def converse(self, conversation: Conversation[AgreedT]) -> AgreedT:
         """Carry a conversation out and return its result."""
-        outcome: Outcome | Unreachable = None
+        outcome: StepOutcome | Unreachable = None
         with closing(BlockingLines(self._http)) as lines:
             while True:
                 try:
@@ -115,7 +115,7 @@ class BlockingDriver(Driver):
 
     def iterate(self, items: Listing[ListedT]) -> Iterator[ListedT]:
         """Carry a conversation out and yield the items it finds."""
-        outcome: Outcome | Unreachable = None
+        outcome: StepOutcome | Unreachable = None
         with closing(BlockingLines(self._http)) as lines:
             while True:
                 try:
@@ -128,7 +128,7 @@ class BlockingDriver(Driver):
                 else:
                     outcome = self._perform(step, lines)
 
-    def _perform(self, step: Step, lines: BlockingLines) -> Outcome | Unreachable:
+    def _perform(self, step: Step, lines: BlockingLines) -> StepOutcome | Unreachable:
         if isinstance(step, Sleep):
             time.sleep(self._seconds(step))
             return None
@@ -175,7 +175,7 @@ class AwaitingDriver(Driver):
 
     async def converse(self, conversation: Conversation[AgreedT]) -> AgreedT:
         """Carry a conversation out and return its result."""
-        outcome: Outcome | Unreachable = None
+        outcome: StepOutcome | Unreachable = None
         async with aclosing(AwaitedLines(self._http)) as lines:
             while True:
                 try:
@@ -186,7 +186,7 @@ class AwaitingDriver(Driver):
 
     async def iterate(self, items: Listing[ListedT]) -> AsyncIterator[ListedT]:
         """Carry a conversation out and yield the items it finds."""
-        outcome: Outcome | Unreachable = None
+        outcome: StepOutcome | Unreachable = None
         async with aclosing(AwaitedLines(self._http)) as lines:
             while True:
                 try:
@@ -199,7 +199,7 @@ class AwaitingDriver(Driver):
                 else:
                     outcome = await self._perform(step, lines)
 
-    async def _perform(self, step: Step, lines: AwaitedLines) -> Outcome | Unreachable:
+    async def _perform(self, step: Step, lines: AwaitedLines) -> StepOutcome | Unreachable:
         if isinstance(step, Sleep):
             await asyncio.sleep(self._seconds(step))
             return None
@@ -227,7 +227,7 @@ class BlockingLines:
         self._wanted: EventStream | None = None
         self._lines: Iterator[str] = iter(())
 
-    def next_of(self, wanted: EventStream) -> Outcome:
+    def next_of(self, wanted: EventStream) -> StepOutcome:
         """Return the next line of a stream, None at its end, or the answer that refuses it."""
         if wanted is not self._wanted:
             self.close()
@@ -253,7 +253,7 @@ class AwaitedLines:
         self._wanted: EventStream | None = None
         self._lines: AsyncIterator[str]
 
-    async def next_of(self, wanted: EventStream) -> Outcome:
+    async def next_of(self, wanted: EventStream) -> StepOutcome:
         """Return the next line of a stream, None at its end, or the answer that refuses it."""
         if wanted is not self._wanted:
             await self.aclose()
@@ -278,7 +278,9 @@ def stream_options(stream: EventStream) -> dict[str, Any]:
     return {"params": stream.parameters, "headers": headers, "timeout": timeout}
 
 
-def advance(conversation: Generator[StepT, Outcome, Any], outcome: Outcome | Unreachable) -> StepT:
+def advance(
+    conversation: Generator[StepT, StepOutcome, Any], outcome: StepOutcome | Unreachable
+) -> StepT:
     """Tell a conversation how its last step went, and return its next one."""
     if isinstance(outcome, Unreachable):
         return conversation.throw(outcome)
