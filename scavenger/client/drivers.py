@@ -17,9 +17,9 @@ from scavenger.client.core import (
     Found,
     ListedT,
     Listing,
-    StepOutcome,
     Sleep,
     Step,
+    StepOutcome,
 )
 from scavenger.client.errors import Unreachable
 from scavenger.client.profile import ConnectionProfile, find_profile, is_loopback
