@@ -11,6 +11,7 @@
         ├── AmbiguousJob             several jobs match the reference: write more of the id
         ├── CurveUnavailable         too few measurements for a curve: wait for the first probe
         ├── NothingToConfirm         no machine waits for a confirmation: there is nothing to do
+        ├── ReceiverRefused          a receiver refused the test: mend it, and test again
         ├── ConfirmationRequired     a question without a terminal to ask it on: pass the flag
         └── ControllerStartFailed    the controller of the demo did not start: read its last lines
 """
@@ -169,6 +170,26 @@ class NothingToConfirm(CommandError):
 
     exit_code = ExitCode.CONFLICT
     remedy = "look at what was found: scavenger admin sweep"
+
+
+class ReceiverRefused(CommandError):
+    """A webhook's receiver did not take the test; mend what the message says, and test again.
+
+    Attributes:
+        webhook: Id of the webhook.
+    """
+
+    def __init__(self, webhook: str, why: str) -> None:
+        self.webhook = webhook
+        super().__init__(why)
+
+    @property
+    def headline(self) -> str:
+        return f"{self.webhook} did not take the test: {self}"
+
+    @property
+    def remedy(self) -> str:
+        return f"mend that and test again: scavenger webhook test {self.webhook}"
 
 
 class ConfirmationRequired(CommandError):

@@ -46,6 +46,7 @@ COMMANDS = (
     CommandEntry("evaluate", "evaluate:evaluate", "Check predictions against measurements", OFFLINE, "evaluate steps.csv --points 4,6"),
     CommandEntry("agent", "programs:agent", "Run a script under the agent, or test it here", OFFLINE, "agent run -- python train.py", {"allow_interspersed_args": False}),
     CommandEntry("token", "tokens:token_commands", "Manage API tokens", OPERATE),
+    CommandEntry("webhook", "webhooks:webhook_commands", "Tell Slack or programs of events", OPERATE),
     CommandEntry("admin", "admin:admin_commands", "Orphaned machines, backup, restore", OPERATE),
 )
 # fmt: on

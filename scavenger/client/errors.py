@@ -499,6 +499,7 @@ def list_command_for(path: str) -> str:
     ('scavenger token list', 'scavenger list')
     """
     commands = {"tokens": "token list", "sweeps": "admin sweep", "models": "models"}
+    commands |= {"webhooks": "webhook list"}
     kind = path.removeprefix("/v1/").partition("/")[0]
     return f"scavenger {commands.get(kind, 'list')}"
 

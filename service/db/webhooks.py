@@ -88,7 +88,8 @@ def create(connection: Connection, webhook: StoredWebhook) -> None:
 
 def newest_event(connection: Connection) -> int:
     """Return the number of the newest event; 0 if there is none."""
-    return int(connection.execute(select(func.max(events.c.sequence))).scalar() or 0)
+    query = select(func.max(events.c.sequence)).where(events.c.sequence > 0)
+    return int(connection.execute(query).scalar() or 0)
 
 
 def find(connection: Connection, webhook: str) -> StoredWebhook | None:

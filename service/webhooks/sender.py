@@ -39,7 +39,7 @@ AT_ONCE, AT_ONCE_OF_EACH = 32, 8
 GIVE_UP_AFTER = timedelta(days=5)
 GONE_STATUS = 410
 
-Outcome = OutboundAnswer | AddressRefused | Unanswered
+TryOutcome = OutboundAnswer | AddressRefused | Unanswered
 
 
 class WebhookSender:
@@ -94,10 +94,10 @@ class WebhookSender:
                     claimed.append(due)
         return claimed
 
-    async def _send_all(self, claimed: Sequence[DueDelivery]) -> Sequence[Outcome]:
+    async def _send_all(self, claimed: Sequence[DueDelivery]) -> Sequence[TryOutcome]:
         return await asyncio.gather(*(self._send(due) for due in claimed))
 
-    async def _send(self, due: DueDelivery) -> Outcome:
+    async def _send(self, due: DueDelivery) -> TryOutcome:
         now = self.now()
         secrets = self._secrets(due.webhook, now)
         message = compose_message(due.webhook, due.delivery, secrets, self.address, now)
@@ -115,7 +115,7 @@ class WebhookSender:
             numbers.append(webhook.rotations - 1)
         return [self.keys.webhook_secret(webhook.id, number) for number in numbers]
 
-    def _record(self, due: DueDelivery, outcome: Outcome) -> None:
+    def _record(self, due: DueDelivery, outcome: TryOutcome) -> None:
         """Store what became of one try."""
         now, status = self.now(), None
         if isinstance(outcome, OutboundAnswer):
@@ -155,7 +155,7 @@ def tries_of(due: DueDelivery) -> int:
     return TEST_TRIES if due.delivery.event is None else MAX_TRIES
 
 
-def failure_in_words(outcome: Outcome) -> str:
+def failure_in_words(outcome: TryOutcome) -> str:
     """Say why a try failed.
 
     >>> failure_in_words(OutboundAnswer(302, b""))

@@ -70,7 +70,7 @@ THERE = {
     "{problem}": "not-found",
     "{sha256}": CODE_SHA256,
     "{webhook}": "whk_0123456789abcdef",
-    "{delivery}": "1",
+    "{delivery}": "6",
     "{checkpoint}": f"{0:010}-{0:012}-{'0' * 32}",
     "{page:dashboard_path}": "jobs",
 }
@@ -192,7 +192,7 @@ def fill(engine: Engine) -> None:
             sweeps.record(connection, sweep, shown=0, suspects=(held,), tripped="too many")
         facts = {"project": "default", "created_at": NOW, "created_by": "test"}
         webhooks.create(connection, webhook())
-        webhooks.create(connection, webhook(id=DOOMED["{webhook}"]))
+        webhooks.create(connection, webhook(id=DOOMED["{webhook}"], enabled_at=None))
         for _ in range(ENTRIES):
             webhooks.request_delivery(connection, THERE["{webhook}"], now)
         access.store_token(
@@ -204,3 +204,5 @@ def fill(engine: Engine) -> None:
         for config in ((1, 32), (1, 128), (2, 128), (2, 32)):
             measurements.record_probe(connection, JOB, probe(*config))
         directives.publish(connection, JOB, directive(1, 32), now)
+    with engine.begin() as connection:  # events have their numbers by now
+        webhooks.make_deliveries(connection, now)

@@ -30,10 +30,12 @@ from scavenger.schemas import (
     TokenList,
     TokenView,
 )
-from tests.contract.host import JOB, PREY
+from scavenger.webhook_schemas import DeliveryList, DeliveryView, WebhookList, WebhookView
+from tests.contract.host import DOOMED, JOB, PREY, THERE
 
 ENDED = "job_3"
 UNKNOWN = "job_unknown"
+HOOK = THERE["{webhook}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,23 @@ LINES: dict[str, Line | None] = {
     "token create": Line("token create ci", NewTokenView),
     "token list": Line("token list", TokenList),
     "token revoke": Line(f"token revoke {PREY.id}", TokenView, lacking="token revoke zzz"),
+    "webhook create": Line("webhook create https://hooks.example.org/events", WebhookView),
+    "webhook list": Line("webhook list", WebhookList),
+    "webhook show": Line(f"webhook show {HOOK}", DeliveryList, lacking="webhook show whk_0"),
+    "webhook test": Line(
+        f"webhook test {HOOK}", DeliveryView, ExitCode.OTHER, "webhook test whk_0"
+    ),
+    "webhook replay": Line(
+        f"webhook replay {HOOK} {THERE['{delivery}']}",
+        DeliveryView,
+        lacking=f"webhook replay {HOOK} 999",
+    ),
+    "webhook rotate": Line(f"webhook rotate {HOOK}", WebhookView, lacking="webhook rotate x"),
+    "webhook enable": Line(f"webhook enable {HOOK}", WebhookView, lacking="webhook enable x"),
+    "webhook disable": Line(
+        f"webhook disable {DOOMED['{webhook}']}", WebhookView, lacking="webhook disable x"
+    ),
+    "webhook delete": Line(f"webhook delete {DOOMED['{webhook}']}", lacking="webhook delete x"),
     "admin sweep": Line("admin sweep", SweepList),
 }
 

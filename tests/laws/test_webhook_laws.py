@@ -1,4 +1,4 @@
-"""Every event that a webhook wants arrives, whatever dies on the way, in at most eight requests.
+"""Every event that a webhook wants arrives, in at most eight requests, also when controllers die.
 
 Controllers are killed before any statement, before any commit, and before and after any request;
 answers are lost. Postgres is real; receivers are a network that obeys the contract.

@@ -61,7 +61,7 @@ WebhookUrl = Annotated[
         "write https:// and an address in ASCII without blanks, at most 2000 characters",
     ),
 ]
-EventKinds = Annotated[list[EventKind], Field(min_length=1, max_length=len(EventKind))]
+WantedEventKinds = Annotated[list[EventKind], Field(min_length=1, max_length=len(EventKind))]
 
 
 class WebhookRequest(BaseModel):
@@ -77,7 +77,7 @@ class WebhookRequest(BaseModel):
 
     url: WebhookUrl
     kind: WebhookKind = WebhookKind.GENERIC
-    events: EventKinds | None = None
+    events: WantedEventKinds | None = None
     project: ProjectName | None = None
 
 
@@ -87,7 +87,7 @@ class WebhookChange(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     url: WebhookUrl | None = None
-    events: EventKinds | None = None
+    events: WantedEventKinds | None = None
     is_enabled: Annotated[bool, Field(strict=True)] | None = None
 
 
