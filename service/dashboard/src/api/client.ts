@@ -105,7 +105,7 @@ async function send(
   if (response.ok || response.status === 304) return response;
   const problem = new Problem(await readProblem(response));
   // The sign-in itself answers 401 to a wrong token: that form says so.
-  if (response.status === 401 && path !== "/v1/session") whenSignedOut();
+  if (response.status === 401 && !(method === "POST" && path === "/v1/session")) whenSignedOut();
   throw problem;
 }
 

@@ -13,7 +13,7 @@ import { ActualMark, ErrorBars, KneeMark, LARGE, Legend, OptionMark, PinnedMark,
 import { configId, shapeOf, type Limits, type Option } from "./options";
 import { isKneeSure, summarize } from "./summary";
 import { formatTick, timeTicks, valueTicks } from "./ticks";
-import { fitView, sideOf } from "./view";
+import { clamp, fitView, sideOf } from "./view";
 
 export interface Actual {
   seconds: number;
@@ -133,8 +133,8 @@ export function CurveChart(props: Props) {
     setRoving(next);
     svg.current?.querySelector<SVGGElement>(`[data-front="${next}"]`)?.focus();
   };
-  const costTop = limits.maxCost === null ? plot.top : y(Math.min(limits.maxCost, settled.cost[1]));
-  const timeLeft = limits.maxTime === null ? plot.left + plot.width : x(Math.min(limits.maxTime, settled.time[1]));
+  const costTop = limits.maxCost === null ? plot.top : y(clamp(limits.maxCost, ...settled.cost));
+  const timeLeft = limits.maxTime === null ? plot.left + plot.width : x(clamp(limits.maxTime, ...settled.time));
   const outside = options.filter((option) => !isInside(option)).length;
   const shown = legendOf(options, excluded, { hasKnee, hasRunning: current !== undefined, hasPinned: held !== undefined, hasFront: front.length > 0 });
   const tabStop = Math.min(roving, front.length - 1);
@@ -167,8 +167,8 @@ export function CurveChart(props: Props) {
           </clipPath>
         </defs>
         <g aria-hidden="true">
-          <rect className={css.shade} data-shade="maxCost" x={plot.left} y={plot.top} width={plot.width} height={Math.max(costTop - plot.top, 0)} />
-          <rect className={css.shade} data-shade="maxTime" x={timeLeft} y={plot.top} width={Math.max(plot.left + plot.width - timeLeft, 0)} height={plot.height} />
+          <rect className={css.shade} data-shade="maxCost" x={plot.left} y={plot.top} width={plot.width} height={costTop - plot.top} />
+          <rect className={css.shade} data-shade="maxTime" x={timeLeft} y={plot.top} width={plot.left + plot.width - timeLeft} height={plot.height} />
           <Axes x={x} y={y} plot={plot} curve={curve} isNarrow={isNarrow} time={settled.time} cost={settled.cost} />
           <g clipPath={`url(#${clip})`}>
             {lines.map((line, index) => (

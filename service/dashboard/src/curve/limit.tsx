@@ -3,6 +3,7 @@ import { formatDollars, formatSeconds, pluralize } from "../parts/format";
 import css from "./chart.module.css";
 import type { LimitName } from "./limits";
 import type { Box } from "./labels";
+import { keyStep, round } from "./limit-keys";
 import { clamp, sideOf } from "./view";
 
 export const LIMIT_WORDS: Record<LimitName, string> = { maxCost: "max_cost", maxTime: "max_time" };
@@ -77,7 +78,7 @@ export function LimitSlider({ name, value, domain, scale, plot, excluded, count,
           {side === "inside" && <line x1={plot.left} x2={right} y1={at} y2={at} />}
           <rect className={css.handle} x={plot.left} y={at - 12} width={plot.width} height={24} />
           <rect className={css.grip} x={plot.left - 5} y={at - 8} width={10} height={16} rx={3} />
-          <text x={plot.left + 12} y={at + (at - plot.top < 20 ? 17 : -7)}>
+          <text x={side === "below" ? right - 6 : plot.left + 12} y={at + (at - plot.top < 20 ? 17 : -7)} textAnchor={side === "below" ? "end" : "start"}>
             {`${words} ${amount}${arrow}`}
           </text>
         </>
@@ -86,43 +87,11 @@ export function LimitSlider({ name, value, domain, scale, plot, excluded, count,
           {side === "inside" && <line x1={at} x2={at} y1={plot.top} y2={bottom} />}
           <rect className={css.handle} x={at - 12} y={plot.top} width={24} height={plot.height} />
           <rect className={css.grip} x={at - 8} y={bottom - 5} width={16} height={10} rx={3} />
-          <text x={at + (at > plot.left + plot.width / 2 ? -12 : 12)} y={bottom - 10} textAnchor={at > plot.left + plot.width / 2 ? "end" : "start"}>
+          <text x={at + (at > plot.left + plot.width / 2 ? -12 : 12)} y={side === "below" ? plot.top + 16 : bottom - 10} textAnchor={at > plot.left + plot.width / 2 ? "end" : "start"}>
             {`${words} ${amount}${arrow}`}
           </text>
         </>
       )}
     </g>
   );
-}
-
-/** Returns the value that a key moves to, null for no limit, undefined for a key that moves nothing. */
-export function keyStep(key: string, value: number, [low, high]: [number, number]): number | null | undefined {
-  const step = (high - low) / 100;
-  const at = clamp(value, low, high);
-  switch (key) {
-    case "ArrowUp":
-    case "ArrowRight":
-      return Math.min(at + step, high);
-    case "ArrowDown":
-    case "ArrowLeft":
-      return Math.max(at - step, low);
-    case "PageUp":
-      return Math.min(at + 10 * step, high);
-    case "PageDown":
-      return Math.max(at - 10 * step, low);
-    case "Home":
-      return low;
-    case "End":
-      return high;
-    case "Delete":
-      return null;
-    default:
-      return undefined;
-  }
-}
-
-/** Rounds a dragged value to what a pixel can mean. */
-export function round(value: number, span: number): number {
-  const digits = Math.max(0, 3 - Math.floor(Math.log10(span || 1)));
-  return Number(value.toFixed(Math.min(digits, 12)));
 }

@@ -45,10 +45,10 @@ export function normalCdf(x: number): number {
 export interface Relaxation {
   limits: Limits;
   option: Option;
-  changed: LimitName;
+  changed: readonly LimitName[];
 }
 
-/** Returns, where limits exclude every option, the least change of each single limit that admits one. */
+/** Returns, where limits exclude every option, the least changes that admit one: of one limit where that is enough, else of both. */
 export function nearestRelaxations(options: readonly Option[], limits: Limits): Relaxation[] {
   const found: Relaxation[] = [];
   const add = (changed: LimitName, need: (option: Option) => number) => {
@@ -56,11 +56,14 @@ export function nearestRelaxations(options: readonly Option[], limits: Limits): 
     const others = { ...limits, [changed]: null };
     const admitted = options.filter((option) => breaks(option, others).length === 0);
     const option = least(admitted, need);
-    if (option) found.push({ limits: { ...limits, [changed]: need(option) }, option, changed });
+    if (option) found.push({ limits: { ...limits, [changed]: need(option) }, option, changed: [changed] });
   };
   add("maxCost", (option) => option.costHigh);
   add("maxTime", (option) => option.timeHigh);
-  return found;
+  if (found.length > 0 || limits.maxCost === null || limits.maxTime === null) return found;
+  const { maxCost, maxTime } = limits;
+  const option = least(options, (each) => Math.max(each.costHigh / maxCost, each.timeHigh / maxTime));
+  return option ? [{ limits: { maxCost: option.costHigh, maxTime: option.timeHigh }, option, changed: ["maxCost", "maxTime"] }] : [];
 }
 
 export function least<T>(items: readonly T[], value: (item: T) => number): T | null {

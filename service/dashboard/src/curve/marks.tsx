@@ -56,7 +56,7 @@ const place = ({ option, x, y }: Overlay, role: string) => ({
 });
 
 export const KneeMark = (props: Overlay & { isSure: boolean }) => (
-  <path className={css.knee} d={star(11)} data-sure={props.isSure} {...place(props, "knee")} />
+  <path className={css.knee} d={star(props.isSure ? 11 : 16)} data-sure={props.isSure} {...place(props, "knee")} />
 );
 
 // Frames stand around a star, so that a knee that runs now shows both.

@@ -61,8 +61,9 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
     placeholderData: keepPreviousData,
     retry: false,
   });
-  const isImagined = body !== null && imagined.data !== undefined && !isPast;
-  const curve = isImagined ? imagined.data : answered;
+  // Without points there is nothing to imagine from; what holds stays on the screen.
+  const isImagined = body !== null && !isPast && (imagined.data?.points.length ?? 0) > 0;
+  const curve = isImagined && imagined.data ? imagined.data : answered;
   const [selected, setSelected] = useState<string | null>(null);
   const [isWhole, setWhole] = useState(false);
 
@@ -76,7 +77,7 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
   const find = (id: string | null) => (id === null ? null : (byId.get(id) ?? null));
   const current = find(configId(curve.current));
   const refusal = connection.state === "gone" ? "The controller does not answer." : isPast ? "This is the curve of an earlier decision." : orderRefusal(job, role);
-  const canMoveLimits = curve.basis !== "relative" && !isPast && !isFinal(job.phase) && options.length > 0;
+  const canMoveLimits = answered.basis !== "relative" && !isPast && !isFinal(job.phase) && options.length > 0;
   const changeLimit = (name: LimitName, value: number | null) => setDraft({ ...(draft ?? limitsOf(answered)), [name]: value });
   const reset = () => {
     setDraft(null);
@@ -94,7 +95,7 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
       </div>
       {canMoveLimits && <LimitFields limits={limits} options={options} change={changeLimit} isDisabled={false} />}
       {(draft !== null || asked !== null) && (
-        <Draft job={job} etag={etag} draft={draft} change={draft === null ? {} : (asSent(draft) ?? {})} asked={asked} answered={answered} reset={reset} refusal={refusal} why={isImagined ? imagined.data.why : ""} error={imagined.error} />
+        <Draft job={job} etag={etag} draft={draft} change={draft === null ? {} : (asSent(draft) ?? {})} asked={asked} answered={answered} reset={reset} refusal={refusal} why={imagined.data?.why ?? ""} error={imagined.error} />
       )}
       <div className={css.layout}>
         <div className={parts.stack}>

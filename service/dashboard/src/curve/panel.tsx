@@ -100,7 +100,7 @@ function Difference({ picked, current, curve }: { picked: Option; current: Optio
   const rows = [
     row(<Term word="K">workers (K)</Term>, (o) => o.workers),
     row(<Term word="B">global batch (B)</Term>, (o) => o.batch),
-    row("batch of a worker", (o) => formatNumber(o.batch / o.workers)),
+    row("batch per worker", (o) => formatNumber(o.batch / o.workers)),
     row("time to target", (o) => range(formatTime(o.time, basis), formatTime(o.timeLow, basis), formatTime(o.timeHigh, basis)), (o) => o.time),
     row("cost to target", (o) => range(formatCost(o.cost, basis), formatCost(o.costLow, basis), formatCost(o.costHigh, basis)), (o) => o.cost),
     row("meets max_cost", (o) => formatPercent(o.point.meets.max_cost)),
@@ -108,7 +108,7 @@ function Difference({ picked, current, curve }: { picked: Option; current: Optio
     row(<Term word="τ">iteration (τ)</Term>, (o) => formatSeconds(o.point.step_time)),
     row("parallel efficiency", (o) => formatPercent(o.point.parallel_efficiency)),
     row("statistical efficiency", (o) => formatPercent(o.point.statistical_efficiency)),
-    row("price of an hour saved", (o) => (o.point.marginal_price === null ? "–" : formatDollars(o.point.marginal_price))),
+    row("$ per hour saved", (o) => (o.point.marginal_price === null ? "–" : formatDollars(o.point.marginal_price))),
     row("figures are", (o) => o.source),
   ];
   return (

@@ -97,18 +97,18 @@ function AllExcluded({ options, limits, relax }: { options: readonly Option[]; l
     <Notice tone="warning">
       <span data-state="all-infeasible">
         No option is 90 % sure to meet the limits.
-        {relaxations.length === 0 && " Both limits would have to grow."}
       </span>
-      {relaxations.map((each) => {
-        const value = each.limits[each.changed] ?? 0;
-        const text = each.changed === "maxCost" ? formatDollars(value * 1.005 + 0.005) : formatSeconds(value);
-        const words = `Raise ${LIMIT_WORDS[each.changed]} to ${text}: K=${each.option.workers} B=${each.option.batch}`;
+      {relaxations.map(({ limits: least, option, changed }) => {
+        const rounded = { ...least };
+        for (const name of changed) rounded[name] = roundUp(least[name] ?? 0);
+        const raised = changed.map((name) => `${LIMIT_WORDS[name]} to ${name === "maxCost" ? formatDollars(rounded[name]) : formatSeconds(rounded[name])}`);
+        const words = `Raise ${raised.join(" and ")}: K=${option.workers} B=${option.batch}`;
         return relax ? (
-          <button key={each.changed} type="button" className={parts.button} onClick={() => relax({ ...each.limits, [each.changed]: roundUp(value) })}>
+          <button key={words} type="button" className={parts.button} onClick={() => relax(rounded)}>
             {words}
           </button>
         ) : (
-          <span key={each.changed}>{words}.</span>
+          <span key={words}>{words}.</span>
         );
       })}
     </Notice>

@@ -1,7 +1,6 @@
 import { useMemo } from "react";
 import type { Curve } from "../api/types";
 import { UNKNOWN, formatCost, formatDollars, formatNumber, formatPercent, formatSeconds, formatTime, toNumber } from "../parts/format";
-import { Term } from "../parts/glossary";
 import parts from "../parts/parts.module.css";
 import { DataTable, type Column } from "../parts/table";
 import { nameOf } from "./chart";
@@ -49,15 +48,15 @@ function columnsOf(curve: Curve, excluded: ReadonlySet<string>, selected: string
       ),
     },
     { name: "role", value: (o) => rolesOf(o, curve, excluded), cell: (o) => rolesOf(o, curve, excluded) },
-    { name: "workers", head: <Term word="K" />, value: (o) => o.workers, cell: (o) => o.workers, isNumber: true },
-    { name: "global_batch", head: <Term word="B" />, value: (o) => o.batch, cell: (o) => o.batch, isNumber: true },
+    { name: "workers", head: "K", value: (o) => o.workers, cell: (o) => o.workers, isNumber: true },
+    { name: "global_batch", head: "B", value: (o) => o.batch, cell: (o) => o.batch, isNumber: true },
     { name: "time", value: (o) => o.time, cell: (o) => formatTime(o.time, basis) + range(formatTime(o.timeLow, basis), formatTime(o.timeHigh, basis)), isNumber: true },
     { name: "cost", value: (o) => toNumber(o.point.cost), cell: (o) => formatCost(o.cost, basis) + range(formatCost(o.costLow, basis), formatCost(o.costHigh, basis)), isNumber: true },
     { name: "figures", value: (o) => o.source, cell: (o) => o.source },
     { name: "meets_max_cost", head: "meets max_cost", value: (o) => o.point.meets.max_cost, cell: (o) => formatPercent(o.point.meets.max_cost), isNumber: true },
     { name: "meets_max_time", head: "meets max_time", value: (o) => o.point.meets.max_time, cell: (o) => formatPercent(o.point.meets.max_time), isNumber: true },
-    { name: "step_time", head: <Term word="τ" />, value: (o) => o.point.step_time, cell: (o) => formatSeconds(o.point.step_time), isNumber: true },
-    { name: "noise", head: <Term word="γ" />, value: (o) => o.point.noise, cell: (o) => formatNumber(o.point.noise), isNumber: true },
+    { name: "step_time", head: "τ", value: (o) => o.point.step_time, cell: (o) => formatSeconds(o.point.step_time), isNumber: true },
+    { name: "noise", head: "γ", value: (o) => o.point.noise, cell: (o) => formatNumber(o.point.noise), isNumber: true },
     { name: "epochs", value: (o) => o.point.epochs, cell: (o) => formatNumber(o.point.epochs), isNumber: true },
     { name: "price_of_hour_saved", head: "$ per hour saved", value: (o) => toNumber(o.point.marginal_price), cell: (o) => (o.point.marginal_price === null ? UNKNOWN : formatDollars(o.point.marginal_price)), isNumber: true },
     { name: "worse_than", head: "worse than", value: (o) => o.point.dominated_by, cell: (o) => (o.point.dominated_by ? nameOf(o.point.dominated_by) : "") },

@@ -22,8 +22,7 @@ export function fitView(
   isWhole: boolean,
 ): View {
   const feasible = options.filter((option) => !excluded.has(option.id));
-  const important = [...front, ...kept];
-  const base = important.length > 0 ? important : options;
+  const base = front.length > 0 ? [...front, ...kept] : options;
   const candidates = isWhole || feasible.length === 0 ? options : feasible;
   return {
     time: fitAxis(base, candidates, (o) => [o.timeLow, o.time, o.timeHigh], limits.maxTime, isWhole),

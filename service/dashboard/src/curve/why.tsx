@@ -52,7 +52,7 @@ function iterationLaw(laws: NonNullable<Curve["laws"]>): string {
 
 const PROBES: Column<Probe>[] = [
   { name: "option", value: (p) => formatConfig(p), cell: (p) => formatConfig(p) },
-  { name: "noise", head: <Term word="γ" />, value: (p) => p.noise, cell: (p) => formatNumber(p.noise), isNumber: true },
+  { name: "noise", head: "γ", value: (p) => p.noise, cell: (p) => formatNumber(p.noise), isNumber: true },
   { name: "computing", value: (p) => p.compute_time, cell: (p) => formatSeconds(p.compute_time), isNumber: true },
   { name: "synchronising", value: (p) => p.sync_time, cell: (p) => formatSeconds(p.sync_time), isNumber: true },
   { name: "iterations", value: (p) => p.iterations, cell: (p) => p.iterations, isNumber: true },

@@ -7,7 +7,6 @@ import { Bar, Moment, Money, Notice, PHASE_NAMES, PhaseChip, Title, isFinal } fr
 import { useNow } from "../parts/clock";
 import { Command, CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatConfig, formatMoney, formatPercent, formatSeconds, toNumber } from "../parts/format";
-import { Term } from "../parts/glossary";
 import parts from "../parts/parts.module.css";
 import { useFilters } from "../parts/query";
 import { DataTable, type Column } from "../parts/table";
@@ -100,8 +99,8 @@ function columnsOf(compared: string[], change: (change: Record<string, string | 
     },
     { name: "phase", value: (job) => job.phase, cell: (job) => <PhaseChip phase={job.phase} isPaused={job.is_paused ?? false} /> },
     { name: "progress", value: (job) => progressOf(job), cell: (job) => <Progress job={job} /> },
-    { name: "workers", head: <Term word="K">K</Term>, value: (job) => (job.applied ?? job.target)?.workers ?? null, cell: (job) => (job.applied ?? job.target)?.workers ?? UNKNOWN, isNumber: true },
-    { name: "batch", head: <Term word="B">B</Term>, value: (job) => (job.applied ?? job.target)?.global_batch ?? null, cell: (job) => (job.applied ?? job.target)?.global_batch ?? UNKNOWN, isNumber: true },
+    { name: "workers", head: "K", value: (job) => (job.applied ?? job.target)?.workers ?? null, cell: (job) => (job.applied ?? job.target)?.workers ?? UNKNOWN, isNumber: true },
+    { name: "batch", head: "B", value: (job) => (job.applied ?? job.target)?.global_batch ?? null, cell: (job) => (job.applied ?? job.target)?.global_batch ?? UNKNOWN, isNumber: true },
     { name: "left", value: (job) => job.eta?.p50 ?? null, cell: (job) => <Eta job={job} />, isNumber: true },
     { name: "cost", value: (job) => toNumber(job.cost.accrued.amount), cell: (job) => <CostCell job={job} />, isNumber: true },
     { name: "advice", value: (job) => job.advice?.why ?? null, cell: (job) => (job.advice?.config ? <span title={job.advice.why}>→ {formatConfig(job.advice.config)}</span> : "") },

@@ -5,7 +5,6 @@ import type { StoredModel } from "../api/types";
 import { Moment, Notice, Title } from "../parts/basics";
 import { CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatNumber, formatPercent } from "../parts/format";
-import { Term } from "../parts/glossary";
 import parts from "../parts/parts.module.css";
 import { DataTable } from "../parts/table";
 import css from "./pages.module.css";
@@ -31,7 +30,7 @@ export default function ModelsPage() {
           columns={[
             { name: "model", value: (m) => m.model_key, cell: (m) => <Link href={`/models/${encodeURIComponent(m.signature)}`}>{m.model_key}</Link> },
             { name: "jobs", value: (m) => m.jobs, cell: (m) => m.jobs, isNumber: true },
-            { name: "noise_scale", head: <Term word="φ" />, value: (m) => m.laws.noise_scale, cell: (m) => formatNumber(m.laws.noise_scale), isNumber: true },
+            { name: "noise_scale", head: "φ", value: (m) => m.laws.noise_scale, cell: (m) => formatNumber(m.laws.noise_scale), isNumber: true },
             { name: "error", head: "error of τ", value: (m) => m.laws.mean_relative_error, cell: (m) => formatPercent(m.laws.mean_relative_error), isNumber: true },
             { name: "targets", value: (m) => Object.keys(m.epochs_to_target).join("; "), cell: (m) => Object.entries(m.epochs_to_target).map(([target, epochs]) => `${target}: ${formatNumber(epochs)} epochs`).join("; ") || UNKNOWN, isWide: true },
             { name: "changed", value: (m) => m.updated_at, cell: (m) => <Moment at={m.updated_at} isAge />, isNumber: true },

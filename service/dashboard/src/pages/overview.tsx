@@ -17,7 +17,7 @@ import { StripTimeline } from "./strip";
 /** How a job stands: time, money, its curve in small, and what happened. */
 export function Overview({ job }: { job: Job }) {
   const curve = useCurve(job.id, null);
-  const events = useApi<{ events: Event[] }>(`/v1/jobs/${job.id}/events?limit=200`);
+  const events = useApi<{ events: Event[] }>(`/v1/jobs/${job.id}/events?limit=200&newest=true`);
   return (
     <>
       <FourNumbers job={job} />
