@@ -77,6 +77,7 @@ money-mutants: $(READY)  ## Injected bugs, each of which `make money` must find
 
 openapi: $(READY)  ## Rewrite docs/openapi.json after a change of the API
 	@$(BIN)/python -m tests.contract.snapshot
+	@$(BIN)/python -m tests.contract.dashboard_types
 
 schemathesis: $(READY)  ## Test the API against its OpenAPI description; about ten minutes
 	@$(BIN)/python -m tests.contract --examples $(or $(EXAMPLES),100)

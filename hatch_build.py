@@ -26,17 +26,21 @@ class DashboardBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build what is out of date; hatchling calls this before it packs files."""
         folder = Path(self.root, "service", "dashboard")
-        stamp, packages = folder / "static" / "stamp", folder / "node_modules" / "stamp"
+        stamp = folder / "static" / "stamp"
         files = [*(folder / name for name in SOURCES), *sorted(folder.glob("src/**/*.*"))]
         sources = digest(folder, files)
-        if holds(stamp, sources):
-            return
-        lock = digest(folder, [folder / "package-lock.json"])
-        if not holds(packages, lock):
-            run_node(folder, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-            packages.write_text(lock)
-        run_node(folder, str(folder / "node_modules/vite/bin/vite.js"), "build")
-        stamp.write_text(sources)
+        if not holds(stamp, sources):
+            install_packages(folder)
+            run_node(folder, str(folder / "node_modules/vite/bin/vite.js"), "build")
+            stamp.write_text(sources)
+
+
+def install_packages(folder: Path) -> None:
+    """Install what a folder's lock names, unless it is there."""
+    stamp, lock = folder / "node_modules" / "stamp", digest(folder, [folder / "package-lock.json"])
+    if not holds(stamp, lock):
+        run_node(folder, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+        stamp.write_text(lock)
 
 
 def digest(folder: Path, files: Iterable[Path]) -> str:

@@ -114,15 +114,16 @@ async function readProblem(response: Response): Promise<ProblemBody> {
     return (await response.json()) as ProblemBody;
   } catch {
     const title = `the controller answered ${response.status}`;
-    return { type: "", title, status: response.status, detail: title, code: "unknown" };
+    return { type: "", title, status: response.status, detail: title, code: "unknown", errors: [], request_id: null, current: null };
   }
 }
 
 /** Says why a request failed, with each field that is wrong. */
 export function explain(error: unknown): string {
   if (error instanceof Problem) {
-    const fields = (error.body.errors ?? []).map((each) => `${each.pointer}: ${each.message}`);
-    return [error.body.detail || error.body.title, ...fields.filter((line) => !error.body.detail.includes(line))].join("\n");
+    const { title, detail, errors = [] } = error.body;
+    const said = detail || title;
+    return [said, ...errors.filter((each) => !said.includes(each.message)).map((each) => `${each.pointer}: ${each.message}`)].join("\n");
   }
   return error instanceof Error ? error.message : String(error);
 }

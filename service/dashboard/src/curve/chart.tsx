@@ -110,7 +110,7 @@ export function CurveChart(props: Props) {
     if (chosen && chosen !== current) add(chosen, "chosen");
     add(front[0], "fastest");
     add(front[front.length - 1], "cheapest");
-    if (isNarrow) for (const label of wanted) label.lines = [label.lines[0]?.replace("  K=", " K=") ?? ""];
+    if (isNarrow) for (const label of wanted) label.lines = [label.lines[0]?.split("  ")[0] ?? ""];
     const marks = options.filter(isInside).map((option) => ({ x: x(option.time), y: y(option.cost), weight: frontIds.has(option.id) ? 12 : 3 }));
     const names = ends.map((end) => ({ left: end.labelX, top: end.y - 8, width: 7 * `B=${end.batch}`.length, height: 13 }));
     return placeLabels(wanted, marks, names, plot);

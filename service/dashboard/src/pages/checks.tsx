@@ -1,14 +1,9 @@
 import { useApi } from "../api/queries";
+import type { Diagnostics } from "../api/types";
 import { Chip, Loaded, Moment } from "../parts/basics";
 import { CopyCommands, curl } from "../parts/commands";
 import parts from "../parts/parts.module.css";
 import { DataTable } from "../parts/table";
-
-interface Diagnostics {
-  version: string;
-  at: string;
-  checks: { name: string; state: string; found: string; remedy: string }[];
-}
 
 /** The controller's checks of itself, with what to do about what is wrong. */
 export function Checks() {

@@ -16,7 +16,7 @@ const KEPT = 2000;
 export default function EventsPage() {
   const [filters, change] = useFilters();
   const kind = filters.get("kind") ?? "";
-  const query = new URLSearchParams({ limit: "500", newest: "true" });
+  const query = new URLSearchParams({ limit: "200", newest: "true" });
   if (kind) query.set("kind", kind);
   const events = usePages<{ events: Event[]; next_cursor?: string | null }>("/v1/events", query);
   const [arrived, setArrived] = useState<Event[]>([]);

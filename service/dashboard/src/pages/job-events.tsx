@@ -14,7 +14,7 @@ export default function JobEvents({ job }: { job: Job }) {
   const kind = filters.get("kind") ?? "";
   const decisions = useApi<{ decisions: Decision[] }>(`/v1/jobs/${job.id}/decisions?limit=200`);
   const orders = useApi<{ orders: Order[] }>(`/v1/jobs/${job.id}/orders?limit=200`);
-  const events = usePages<{ events: Event[]; next_cursor?: string | null }>(`/v1/jobs/${job.id}/events`, new URLSearchParams({ limit: "500", newest: "true" }));
+  const events = usePages<{ events: Event[]; next_cursor?: string | null }>(`/v1/jobs/${job.id}/events`, new URLSearchParams({ limit: "200", newest: "true" }));
   const found = events.data?.pages.flatMap((page) => page.events) ?? [];
   return (
     <>

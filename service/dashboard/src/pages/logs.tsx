@@ -1,6 +1,6 @@
 import { useEffect, useRef } from "react";
 import { useApi } from "../api/queries";
-import type { Job, LogLine, Machine } from "../api/types";
+import type { Job, LogPage, Machine } from "../api/types";
 import { Loaded, Notice, isFinal } from "../parts/basics";
 import { CopyCommands, curl } from "../parts/commands";
 import { pluralize } from "../parts/format";
@@ -10,12 +10,6 @@ import css from "./pages.module.css";
 
 const FOLLOW_INTERVAL = 2_000;
 const TAIL = 500;
-
-interface LogPage {
-  lines: LogLine[];
-  dropped: number;
-  next_cursor: string | null;
-}
 
 /** The newest lines that a job's machines printed, of all of them or of one. */
 export default function Logs({ job }: { job: Job }) {

@@ -4,7 +4,6 @@ import type { Curve, Job } from "../api/types";
 import { formatCostTick } from "../curve/chart";
 import css from "../curve/chart.module.css";
 import { findFront, stepPath } from "../curve/front";
-import { spreadLabels } from "../curve/labels";
 import { configId, optionsOf } from "../curve/options";
 import { circle, cross, diamond, square, star } from "../curve/shapes";
 import { formatTick, timeTicks, valueTicks } from "../curve/ticks";
@@ -28,24 +27,15 @@ export function FrontOverlay({ entries }: { entries: { job: Job; curve: Curve | 
   const domain = (values: number[]): [number, number] => [Math.min(...values) > 0.4 * Math.max(...values) ? Math.min(...values) * 0.9 : 0, Math.max(...values) * 1.08 || 1];
   const [times, costs] = [domain(all.map((option) => option.time)), domain(all.map((option) => option.cost))];
   const total = Math.max(width, 280);
-  const x = scaleLinear<number>({ domain: times, range: [66, total - 120] });
+  const x = scaleLinear<number>({ domain: times, range: [66, total - 20] });
   const y = scaleLinear<number>({ domain: costs, range: [HEIGHT - 46, 12] });
   const costTicks = valueTicks(costs, 6);
-  const names = spreadLabels(
-    lines.map((line, index) => {
-      const end = line.front[line.front.length - 1];
-      return { index, name: line.job.name, y: end ? y(end.cost) : 0, x: end ? x(end.time) : 0 };
-    }),
-    18,
-    HEIGHT - 60,
-    15,
-  );
   const label = { fontSize: 12, fill: "var(--muted)", textAnchor: "middle" } as const;
   const tick = { fontSize: 12, fill: "var(--muted)" };
   return (
     <div ref={frame}>
       <svg className={css.svg} width={total} height={HEIGHT} role="img" aria-label={`Fronts of ${lines.map((line) => line.job.name).join(", ")}`}>
-        <AxisBottom axisClassName={css.axis ?? ""} top={HEIGHT - 46} scale={x} tickValues={timeTicks(times, (total - 186) / 95)} tickFormat={(value) => formatTick(Number(value), times)} label="time to target" labelOffset={10} labelProps={label} tickLabelProps={tick} />
+        <AxisBottom axisClassName={css.axis ?? ""} top={HEIGHT - 46} scale={x} tickValues={timeTicks(times, (total - 86) / 95)} tickFormat={(value) => formatTick(Number(value), times)} label="time to target" labelOffset={10} labelProps={label} tickLabelProps={tick} />
         <AxisLeft axisClassName={css.axis ?? ""} left={66} scale={y} tickValues={costTicks} tickFormat={(value) => formatCostTick(Number(value), costTicks, false)} label="cost to target (USD)" labelOffset={46} labelProps={label} tickLabelProps={tick} />
         {lines.map((line, index) => (
           <g key={line.job.id} data-job={line.job.id}>
@@ -62,12 +52,18 @@ export function FrontOverlay({ entries }: { entries: { job: Job; curve: Curve | 
             ))}
           </g>
         ))}
-        {names.map((name) => (
-          <text key={name.index} className={css.batchLabel} x={Math.min(name.x + 12, total - 110)} y={name.y + 4}>
-            {name.name.length > 15 ? `${name.name.slice(0, 14)}…` : name.name}
-          </text>
-        ))}
       </svg>
+      <ul className={css.legend} aria-label="Signs">
+        {lines.map((line, index) => (
+          <li key={line.job.id}>
+            <svg width="44" height="18" viewBox="-22 -9 44 18" aria-hidden="true">
+              <path className={css.front} strokeDasharray={DASHES[index]} d="M-20,0H20" />
+              <path className={css.mark} data-role="predicted" d={(SHAPES[index] ?? circle)(5)} />
+            </svg>
+            {line.job.name} · {line.job.id.slice(-8)}
+          </li>
+        ))}
+      </ul>
       <p className={`${parts.muted} ${parts.small}`}>Large filled signs are the chosen options. {lines.some((line) => line.basis === "remaining") && "A curve of what was left of a job is shorter than one of a whole job."}</p>
     </div>
   );

@@ -3,7 +3,7 @@ import { useLocation } from "wouter";
 import { change, explain, newKey } from "../api/client";
 import { queryClient, useApi } from "../api/queries";
 import { useSession } from "../api/session";
-import type { Job, Money, Plan } from "../api/types";
+import type { Job, Plan } from "../api/types";
 import { CurveChart } from "../curve/chart";
 import { findFront } from "../curve/front";
 import { excludedIds } from "../curve/limits";
@@ -15,7 +15,7 @@ import { Facts, Loaded, Moment, Notice, Title } from "../parts/basics";
 import { useNow } from "../parts/clock";
 import { Confirm } from "../parts/confirm";
 import { CopyCommands, curl } from "../parts/commands";
-import { UNKNOWN, formatConfig, formatDollars, formatMoney, formatSeconds, pluralize } from "../parts/format";
+import { formatConfig, formatMoney, formatSeconds, pluralize } from "../parts/format";
 import parts from "../parts/parts.module.css";
 import css from "./pages.module.css";
 
@@ -79,8 +79,6 @@ function Planned({ id }: { id: string }) {
   return <Loaded query={query}>{(plan) => <PlanBody plan={plan} />}</Loaded>;
 }
 
-const money = (value: Money | string | null) => (typeof value === "string" ? formatDollars(value) : formatMoney(value));
-
 function PlanBody({ plan }: { plan: Plan }) {
   const now = useNow();
   const { role } = useSession();
@@ -105,7 +103,7 @@ function PlanBody({ plan }: { plan: Plan }) {
         <div className={parts.row}>
           <Confirm label="Submit exactly this" title={`Submit ${plan.name}?`} action="Submit" confirm={submit} isPrimary isDisabled={seconds <= 0 || role === "viewer"}>
             <p>
-              The job starts machines, which cost money from then on: at most {money(plan.cap) === UNKNOWN ? "what it takes, since no max_cost is set" : money(plan.cap)}.
+              The job starts machines, which cost money from then on: {plan.cap ? `at most ${formatMoney(plan.cap)}` : "without a limit, since max_cost is not set"}.
             </p>
           </Confirm>
           <CopyCommands commands={{ cli: `scavenger submit --plan ${plan.id}`, api: curl("POST", "/v1/jobs", { plan: plan.id }) }} />
@@ -135,9 +133,9 @@ function PlanBody({ plan }: { plan: Plan }) {
         <Facts
           facts={[
             ["choice", `${formatConfig(plan.choice)}: ${plan.why}`],
-            ["search", plan.search ? `${pluralize(plan.search.probes, "probe")}, about ${formatSeconds(plan.search.seconds)} and ${formatDollars(plan.search.cost)}` : "none is needed"],
+            ["search", plan.search ? `${pluralize(plan.search.probes, "probe")}, about ${formatSeconds(plan.search.seconds)} and ${formatMoney(plan.search.cost)}` : "none is needed"],
             ["earlier jobs", plan.would_reuse ? `the model of ${pluralize(plan.would_reuse, "job")} is reused` : "none of this model"],
-            ["cap", money(plan.cap) === UNKNOWN ? "none: max_cost is not set" : `at most ${money(plan.cap)} can be spent, even if the controller dies`],
+            ["cap", plan.cap === null ? "none: max_cost is not set" : `at most ${formatMoney(plan.cap)} can be spent, even if the controller dies`],
             ["prices", plan.prices_as_of ? <span key="p">as of <Moment at={plan.prices_as_of} isAge /></span> : "as the document says"],
             ...plan.checks.map((check): [string, string] => ["check", check]),
           ]}
@@ -151,5 +149,5 @@ function PlanBody({ plan }: { plan: Plan }) {
 // What the states of a curve ask of a job; a plan has neither ended nor spent.
 function asJob(plan: Plan): Pick<Job, "phase" | "elapsed" | "cost" | "finished_at"> {
   const none = { amount: "0", currency: "USD" };
-  return { phase: "pending", elapsed: 0, finished_at: plan.curve.is_finished ? plan.created_at : null, cost: { accrued: none, search: none, cap: null, forecast: null } };
+  return { phase: "pending", elapsed: 0, finished_at: plan.curve.is_finished ? plan.created_at : null, cost: { accrued: none, search: none, reserved: none, cap: null, forecast: null } };
 }

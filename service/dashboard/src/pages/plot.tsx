@@ -24,11 +24,10 @@ export function Plot({ series, zoom, sync }: { series: readonly Series[]; zoom: 
       {
         width,
         height: HEIGHT,
-        legend: { show: true, live: true },
+        legend: { show: series.length > 1, live: true },
         cursor: { sync: { key: sync }, drag: { x: true, y: false, setScale: false } },
-        ...(isUtc ? { tzDate: (at: number) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC") } : {}),
         axes: [
-          { stroke: read("--muted"), grid: { stroke: read("--line") }, ticks: { stroke: read("--line") } },
+          { stroke: read("--muted"), grid: { stroke: read("--line") }, ticks: { stroke: read("--line") }, space: 70, values: (_, ticks) => ticks.map((at) => writeTick(at, ticks, isUtc)) },
           { stroke: read("--muted"), grid: { stroke: read("--line") }, ticks: { stroke: read("--line") }, size: 62, values: (_, ticks) => ticks.map(write) },
         ],
         series: [
@@ -63,6 +62,15 @@ export function Plot({ series, zoom, sync }: { series: readonly Series[]; zoom: 
   }, [width, theme, isUtc, series.length, series[0]?.name, sync]);
   useEffect(() => chart.current?.setData(align(series)), [series]);
   return <div ref={frame} className={css.plot} role="img" aria-label={describe(series)} />;
+}
+
+/** Writes a tick with its date where ticks are a day apart, and with seconds where they are less than a minute apart. */
+function writeTick(at: number, ticks: readonly number[], isUtc: boolean): string {
+  const step = ticks.length > 1 ? (ticks[1] ?? 0) - (ticks[0] ?? 0) : 3600;
+  const date = new Date(at * 1000);
+  const zone = isUtc ? { timeZone: "UTC" } : {};
+  if (step >= 86_400) return date.toLocaleDateString("en-CA", zone);
+  return date.toLocaleTimeString("en-GB", { ...zone, hour: "2-digit", minute: "2-digit", ...(step < 60 ? { second: "2-digit" as const } : {}) });
 }
 
 export const toSeconds = (at: string | number) => (typeof at === "number" ? at : new Date(at).getTime() / 1000);
