@@ -32,6 +32,7 @@ from worker_agent.supervisor.exit_reason import (
     Stalled,
 )
 from worker_agent.supervisor.lifetime import LeaseKeeper, ShutdownSignal
+from worker_agent.supervisor.log_lines import LineBuffer
 from worker_agent.supervisor.processes import (
     count_oom_kills,
     dump_stacks,
@@ -71,6 +72,7 @@ class RunContext:
     Attributes:
         page: Where the training process publishes its progress.
         log: Where the command's output goes.
+        lines: Takes the output on its way to the controller.
         lease: Lease of the machine.
         shutdown_signal: Whether the machine was told to shut down.
         drain_timeout: Seconds the command has to end cleanly after that.
@@ -79,6 +81,7 @@ class RunContext:
 
     page: HeartbeatPage
     log: BoundedLog
+    lines: LineBuffer
     lease: LeaseKeeper
     shutdown_signal: ShutdownSignal
     drain_timeout: float
@@ -109,7 +112,7 @@ def run_command(
         )
     if child.stdout is None:
         raise AssertionError("the command was started with a pipe")
-    output = OutputCopier(child.stdout, context.log)
+    output = OutputCopier(child.stdout, context.log, context.lines)
     reason = _watch_run(child, context)
     if reason is None:
         output.wait(OUTPUT_GRACE)
@@ -271,10 +274,10 @@ class BoundedLog:
 
 
 class OutputCopier:
-    """Copies the command's output to the log and keeps the last lines."""
+    """Copies the command's output to the log, keeps the last lines, and passes all of them on."""
 
-    def __init__(self, source: IO[bytes], log: BoundedLog) -> None:
-        self._source, self._log = source, log
+    def __init__(self, source: IO[bytes], log: BoundedLog, lines: LineBuffer) -> None:
+        self._source, self._log, self._lines = source, log, lines
         self._end = b""
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
@@ -294,4 +297,6 @@ class OutputCopier:
     def _copy(self) -> None:
         while chunk := self._source.read(READ_CHUNK):
             self._log.write(chunk)
+            self._lines.write(chunk)
             self._end = (self._end + chunk)[-QUOTED_BYTES:]
+        self._lines.end_line()
