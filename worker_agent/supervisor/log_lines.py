@@ -25,7 +25,7 @@ MAX_BYTES_HELD = 2**20
 MAX_RAW_LINE = 2**14  # bytes of a line that are looked at; the rest of it is left out
 MAX_BATCH_BYTES = 2**17
 MAX_BATCHES_AT_ONCE = 4  # in each period: of more output the newest lines are sent
-MIN_SECRET_LENGTH = 6  # shorter ones occur in ordinary words
+MIN_REDACTED_LENGTH = 6  # shorter secrets would redact parts of ordinary words
 NO_SUCH_ROUTE = (404, 405)  # of a controller of before that keeps no lines
 
 log = logging.getLogger(__name__)
@@ -138,8 +138,7 @@ class LogSender(threading.Thread):
 
     def add_secrets(self, secrets: Collection[str]) -> None:
         """Take these out of what is sent from now on, also where they span several lines."""
-        parts = {part for secret in secrets for part in (secret, *secret.splitlines())}
-        self._secrets |= {part for part in parts if len(part) >= MIN_SECRET_LENGTH}
+        self._secrets |= {part for each in secrets for part in (each, *each.splitlines())}
 
     def run(self) -> None:
         """Send until closed, and then what is left."""
@@ -180,6 +179,12 @@ class LogSender(threading.Thread):
     def _readable(self, content: bytes) -> str:
         # Decoded as the tail of a command is: Postgres cannot store NUL in text.
         text = content.decode(errors="replace").replace("\0", "")
-        for secret in sorted(self._secrets, key=len, reverse=True):  # one may contain another
+        return redact_secrets(text, self._secrets)[:MAX_LINE_LENGTH]
+
+
+def redact_secrets(text: str, secrets: Collection[str]) -> str:
+    """Replace secrets, because scripts print their environment and users see the last lines."""
+    for secret in sorted(secrets, key=len, reverse=True):  # a secret may contain a shorter one
+        if len(secret) >= MIN_REDACTED_LENGTH:
             text = text.replace(secret, "[redacted]")
-        return text[:MAX_LINE_LENGTH]
+    return text

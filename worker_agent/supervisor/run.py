@@ -32,7 +32,7 @@ from worker_agent.supervisor.exit_reason import (
     Stalled,
 )
 from worker_agent.supervisor.lifetime import LeaseKeeper, ShutdownSignal
-from worker_agent.supervisor.log_lines import LineBuffer
+from worker_agent.supervisor.log_lines import LineBuffer, redact_secrets
 from worker_agent.supervisor.processes import (
     count_oom_kills,
     dump_stacks,
@@ -47,7 +47,6 @@ TERMINATION_GRACE = 4.5  # from SIGTERM to the end of the machine, after its lea
 OUTPUT_GRACE = 0.5  # for the last output, after that
 STACK_DUMP_TIME = 1.0  # to write stacks before a process that hangs is killed
 KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second as a shell reports it
-MIN_REDACTED_LENGTH = 6  # shorter secrets would redact parts of ordinary words
 
 log = logging.getLogger(__name__)
 
@@ -122,14 +121,6 @@ def run_command(
     if isinstance(reason, ExitedByItself):
         reason = _classify_end(child.returncode, kills, context.page)
     return RunResult(child.returncode, redact_secrets(output.tail(), secrets), reason)
-
-
-def redact_secrets(text: str, secrets: Collection[str]) -> str:
-    """Replace secrets, because scripts print their environment and users see the last lines."""
-    for secret in sorted(secrets, key=len, reverse=True):  # a secret may contain a shorter one
-        if len(secret) >= MIN_REDACTED_LENGTH:
-            text = text.replace(secret, "[redacted]")
-    return text
 
 
 def _start(command: TrainingCommand, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
