@@ -64,7 +64,7 @@ ANSWERS = st.sampled_from([None, ControllerUnreachable("away"), httpx.ReadTimeou
 
 
 @given(st.lists(st.tuples(LINES, ANSWERS, ANSWERS), max_size=12))
-def test_every_line_arrives_in_order_whatever_answers_are_lost(
+def test_every_line_arrives_in_order_though_answers_are_lost(
     rounds: list[tuple[list[bytes], Exception | None, Exception | None]],
 ) -> None:
     sender, printed = LogSender(ControllerClient(SETTINGS), "w1", 60.0), list[str]()
