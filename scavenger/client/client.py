@@ -33,6 +33,7 @@ from scavenger.client.errors import NotFound, StillRunning, error_of_job
 from scavenger.client.methods import conversation, listing, one_request
 from scavenger.client.notebook import ShownCurve
 from scavenger.client.orders import OrderMethods
+from scavenger.client.streams import News, follow_job_events, follow_news, list_job_events
 from scavenger.client.webhooks import WebhookMethods
 from scavenger.schemas import (
     CodeView,
