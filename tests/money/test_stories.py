@@ -187,7 +187,7 @@ def test_machines_are_launched_under_the_cap_of_now(make: Make) -> None:
 
 
 def test_a_job_that_is_paused_while_a_launch_is_planned_launches_nothing(make: Make) -> None:
-    """At each step of the tick that launches; whatever was launched by then ends."""
+    """At each step of the tick that launches; what was launched by then ends."""
     steps = 0
     while True:
         purse, given = make("20 USD"), []
