@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-clouds telemetry bench-large-batch paper clean
+.PHONY: bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -37,6 +37,9 @@ bench-pages: $(READY) browser  ## Weight and speed of the pages, with 1 000 jobs
 
 test-slow: $(READY)  ## Tests marked slow: faults that take minutes to reproduce
 	@$(BIN)/python -m pytest -m slow
+
+test-integrations: $(READY) .venv/trainers/ready  ## Trainers and readers of other projects, in an environment of their own
+	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/trainers/bin/python -m pytest tests/integrations
 
 check: $(READY)  ## Style, types, names, prose and layers
 	@$(BIN)/ruff check --quiet .
@@ -124,6 +127,14 @@ paper: $(READY)  ## Figures and statements of the paper beside ours; FRESH=1 tra
 .venv/mlflow/ready: tests/bench/mlflow.txt $(READY)
 	@$(BIN)/python -m venv .venv/mlflow
 	@.venv/mlflow/bin/pip install --quiet --disable-pip-version-check -r tests/bench/mlflow.txt
+	@touch $@
+
+# It sees .venv, too, so that PyTorch is installed once.
+.venv/trainers/ready: tests/integrations/requirements.txt $(READY)
+	@$(BIN)/python -m venv .venv/trainers
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		"$$(.venv/trainers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+	@.venv/trainers/bin/pip install --quiet --disable-pip-version-check -r tests/integrations/requirements.txt
 	@touch $@
 
 clean:  ## Delete .venv

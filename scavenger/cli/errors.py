@@ -10,6 +10,7 @@
         ├── JobNotFound              no job matches the reference: list the jobs
         ├── AmbiguousJob             several jobs match the reference: write more of the id
         ├── CurveUnavailable         too few measurements for a curve: wait for the first probe
+        ├── NothingToExport          nothing of the job is measured: wait for its first iterations
         ├── NothingToConfirm         no machine waits for a confirmation: there is nothing to do
         ├── ReceiverRefused          a receiver refused the test: mend it, and test again
         ├── ConfirmationRequired     a question without a terminal to ask it on: pass the flag
@@ -163,6 +164,24 @@ class CurveUnavailable(CommandError):
         if self.job.phase.is_final:
             return f"read how it ended: scavenger events {self.job.id}"
         return f"wait for its first probe: scavenger watch {self.job.id}"
+
+
+class NothingToExport(CommandError):
+    """Nothing of a job is measured yet, or is kept any more; wait for its first iterations.
+
+    Attributes:
+        job: Id of the job.
+    """
+
+    exit_code = ExitCode.NOT_FOUND
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        super().__init__(f"{job} has no measured series")
+
+    @property
+    def remedy(self) -> str:
+        return f"look at how far it is: scavenger show {self.job}"
 
 
 class NothingToConfirm(CommandError):

@@ -32,9 +32,9 @@ from scavenger.client.drivers import AwaitingDriver, BlockingDriver
 from scavenger.client.errors import NotFound, StillRunning, error_of_job
 from scavenger.client.methods import conversation, listing, one_request
 from scavenger.client.notebook import ShownCurve
-from scavenger.client.orders import OrderMethods
 from scavenger.client.streams import News, follow_job_events, follow_news, list_job_events
 from scavenger.client.webhooks import WebhookMethods
+from scavenger.reading_schemas import TelemetryView
 from scavenger.schemas import (
     CodeView,
     CostReportView,
@@ -64,7 +64,7 @@ UPLOAD_PART = 1 << 18
 MAX_IMPORTED_ROWS = 1000  # of one request; the controller allows twice as many
 
 
-class ControllerMethods(OrderMethods, WebhookMethods):
+class ControllerMethods(WebhookMethods):
     """The methods of both clients.
 
     Every method raises Unreachable where no controller answers, and a kind of ErrorResponse where
@@ -167,6 +167,14 @@ class ControllerMethods(OrderMethods, WebhookMethods):
     def curve(self, job: str) -> ApiRequest[ShownCurve]:
         """Return the cost/time curve of a job, which a notebook shows as a picture."""
         return get(ShownCurve, f"{job_path(job)}/curve")
+
+    @one_request
+    def telemetry(
+        self, job: str, series: Sequence[str], points: int = 2000
+    ) -> ApiRequest[TelemetryView]:
+        """Return measured series of a job, each in so many buckets at most."""
+        wanted: QueryParameters = {"series": ",".join(series), "points": points}
+        return get(TelemetryView, f"{job_path(job)}/telemetry", wanted)
 
     @listing
     def events(self, job: str, after: int = 0, *, follow: bool = False) -> Listing[EventView]:

@@ -1,0 +1,1 @@
+"""The real trainers in real jobs: make test-integrations, with libraries of its own."""

@@ -1,0 +1,127 @@
+"""Scripts for trainers, as a user writes them; each writes down the weights it ends with."""
+
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import worker_agent
+
+SAMPLES, BATCH, WIDTH = 240, 24, 16
+ITERATIONS = 60
+EPOCHS = (ITERATIONS - 0.5) * BATCH / SAMPLES  # sums of progress are not exact
+
+
+class Numbers(torch.utils.data.Dataset):
+    """Inputs and labels, the same in every process."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(5)
+        self.inputs = torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64)
+        self.labels = torch.randint(0, 3, (SAMPLES,), generator=generator)
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int):
+        time.sleep(float(os.environ.get("PACE", "0")))
+        return {"inputs": self.inputs[index], "labels": self.labels[index]}
+
+
+def network() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 3)).double()
+
+
+def hugging_face(job) -> nn.Module:
+    from transformers import Trainer, TrainingArguments
+
+    from worker_agent.integrations.transformers import connect
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network()
+
+        def forward(self, inputs, labels):
+            logits = self.network(inputs)
+            return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    arguments = TrainingArguments(
+        output_dir="out",
+        per_device_train_batch_size=BATCH,
+        num_train_epochs=EPOCHS,
+        learning_rate=0.01,
+        lr_scheduler_type="constant",
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        seed=9,
+    )
+    trainer = Trainer(Model(), arguments, train_dataset=Numbers(), eval_dataset=Numbers())
+    connect(trainer, job)
+    trainer.train()
+    if job.is_leader:
+        trainer.evaluate()
+        assert trainer.state.global_step == job.iteration
+    return trainer.model
+
+
+def lightning_trainer(job) -> nn.Module:
+    import lightning
+
+    from worker_agent.integrations.lightning import SessionCallback, session_loader
+
+    class Model(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network()
+
+        def training_step(self, batch, _):
+            return nn.functional.cross_entropy(self.network(batch["inputs"]), batch["labels"])
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    model = Model()
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=BATCH)
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[SessionCallback(job)],
+    )
+    trainer.fit(model, session_loader(job, loader, epochs=EPOCHS, seed=9))
+    return model
+
+
+TRAINERS = {"transformers": hugging_face, "lightning": lightning_trainer}
+
+
+def main(name: str) -> None:
+    """Train, and write down what a test compares."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    with worker_agent.session() as job:
+        model = TRAINERS[name](job)
+    weights = torch.cat([each.detach().flatten() for each in model.parameters()]).tolist()
+    facts = {"iteration": job.iteration, "is_leader": job.is_leader, "weights": weights}
+    worker = os.environ.get("SCAVENGER_WORKER", "alone")
+    Path(f"{worker}.json").write_text(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
