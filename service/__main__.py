@@ -155,8 +155,7 @@ def serve(settings: Settings, url: str, redactor: Redactor, opened: Clouds) -> N
     check_clouds(engine, opened)
     store_shipped_prices(engine)
     if settings.simulated_job:
-        with engine.begin() as connection:
-            add_simulated_job(connection, clock.now(engine))
+        add_simulated_job(engine, clock.now(engine))
     server_socket = bind_port(settings)
     scheme = "http" if settings.tls_cert is None else "https"
     address = f"{scheme}://{settings.host}:{server_socket.getsockname()[1]}"

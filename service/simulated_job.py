@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import accumulate, groupby
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
@@ -39,15 +39,21 @@ SIMULATED_JOB = "job_simulated"
 SEED = 1  # of the simulated world
 
 
-def add_simulated_job(connection: Connection, now: datetime) -> None:
+def add_simulated_job(engine: Engine, now: datetime) -> None:
     """Store a simulated job that has just ended, unless there is one already."""
-    if jobs.find(connection, SIMULATED_JOB) is not None:
-        return
+    # Before the transaction, which may not wait for a computation.
     outcome = simulate(
         start_job(RESNET18, UNPERTURBED, SEED),
-        RESNET18.planning_state("full", Knee()),
+        RESNET18.planning_state("auto", Knee()),
         RESNET18.overheads,
     )
+    with engine.begin() as connection:
+        if jobs.find(connection, SIMULATED_JOB) is None:
+            store_simulated_job(connection, outcome, now)
+
+
+def store_simulated_job(connection: Connection, outcome: SimulationOutcome, now: datetime) -> None:
+    """Store what was simulated as a job that has just ended."""
     if outcome.run is None:
         raise ValueError("the simulated job ended during its search: it has no curve to show")
     began = now - timedelta(seconds=outcome.time)
@@ -79,7 +85,7 @@ def document_of(job: PaperJob) -> JobSpec:
                 "workers": list(space.workers),
                 "batch": list(space.global_batches),
             },
-            "search": "full",
+            "search": "auto",
             "price": f"{PRICE_PER_HOUR} USD/h",
             "run": {"command": ["python", "simulated.py"]},
         }
