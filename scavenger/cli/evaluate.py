@@ -13,14 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from scavenger.cli.options import (
-    OutputOption,
-    TableFilesArgument,
-    expand_counts,
-    match_table_names,
-    parse_counts,
-    read_table_files,
-)
+from scavenger.cli.options import OutputOption, expand_counts, parse_counts
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     OutputFormat,
@@ -32,6 +25,7 @@ from scavenger.cli.output import (
     plain_text,
     word_column,
 )
+from scavenger.cli.table_files import TableFilesArgument, match_table_names, read_table_files
 from scavenger.job.fields import Bounds
 from scavenger.models.epochs import LawFamily
 from scavenger.models.forms import Topology

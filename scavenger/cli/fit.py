@@ -12,18 +12,15 @@ import typer
 from scavenger.cli.errors import TableNotSelected
 from scavenger.cli.fit_picture import draw_fit
 from scavenger.cli.fit_report import fit_document, render_fit
-from scavenger.cli.options import (
-    OutputOption,
+from scavenger.cli.options import OutputOption, choice_parser, expand_batches, expand_counts
+from scavenger.cli.output import OutputFormat, get_terminal
+from scavenger.cli.programs import require_extra
+from scavenger.cli.table_files import (
     TableFilesArgument,
-    choice_parser,
-    expand_batches,
-    expand_counts,
     invalid_table,
     match_table_names,
     read_table_files,
 )
-from scavenger.cli.output import OutputFormat, get_terminal
-from scavenger.cli.programs import require_extra
 from scavenger.errors import DocumentProblem, NotEnoughData
 from scavenger.job.fields import closest_name, read_duration, read_money, read_price
 from scavenger.models.epochs import FinishedRun, LawFamily

@@ -1,23 +1,20 @@
 """Options and arguments that several commands share, and what they resolve to.
 
-A JOB argument resolves to a job, FILE.csv arguments to tables, a range such as ``2..16`` to counts.
+A JOB argument resolves to a job, a range such as ``2..16`` to counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from scavenger.cli.errors import AmbiguousJob, InvalidInput, JobNotFound, TableNotSelected
+from scavenger.cli.errors import AmbiguousJob, JobNotFound
 from scavenger.cli.output import OutputFormat
 from scavenger.client.client import Client
-from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import Bounds, doublings, read_range
-from scavenger.offline.tables.files import MeasurementTables, combine_tables, read_tables
 from scavenger.schemas import JobView
 
 JobArgument = Annotated[
@@ -31,12 +28,6 @@ OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Outp
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Data directory of the controller.", file_okay=False),
-]
-TableFilesArgument = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILE.csv...", help="CSV files with measurements (docs/measurements.md)."
-    ),
 ]
 
 
@@ -127,62 +118,3 @@ def is_part_of_id(reference: str, job_id: str) -> bool:
     bare = job_id.removeprefix(ID_PREFIX)
     is_start = job_id.startswith(reference) or bare.startswith(reference)
     return bool(reference) and (is_start or bare.endswith(reference))
-
-
-MAX_TABLE_BYTES = 512 * 1024 * 1024  # tables are read into memory
-
-
-def read_table_files(files: Sequence[Path]) -> MeasurementTables:
-    """Read files of measurements and collect their tables.
-
-    Raises:
-        InvalidInput: All problems of the first file that cannot be used.
-    """
-    return combine_tables(read_table_file(file) for file in files)
-
-
-def read_table_file(file: Path) -> MeasurementTables:
-    """Read one file of measurements.
-
-    Raises:
-        InvalidInput: All problems of the file, with line and column.
-    """
-    try:
-        if file.stat().st_size > MAX_TABLE_BYTES:
-            raise _invalid(file, f"is larger than {MAX_TABLE_BYTES >> 20} MiB: split it by table")
-        with file.open(encoding="utf-8", newline="") as lines:
-            return read_tables(lines, name=file.stem)
-    except InvalidDocument as error:
-        raise invalid_table(file, error.problems) from None
-    except UnicodeDecodeError as error:
-        byte = f"byte {error.object[error.start]:#04x}"
-        message = f"is no UTF-8 text, it holds {byte}: save the table as CSV in UTF-8"
-        raise _invalid(file, message) from None
-    except OSError as error:
-        raise _invalid(file, f"cannot be read: {error.strerror or error}") from None
-
-
-def _invalid(file: Path, message: str) -> InvalidInput:
-    return invalid_table(file, [DocumentProblem("", message)])
-
-
-def invalid_table(file: Path, problems: Sequence[DocumentProblem]) -> InvalidInput:
-    """Return the error for a table that cannot be used."""
-    return InvalidInput(str(file), problems, next_step="try again")
-
-
-def match_table_names(names: Sequence[str], pattern: str | None) -> tuple[str, ...]:
-    """Return the names that match a pattern such as ``pollux/*/spread``; all names without one.
-
-    Raises:
-        TableNotSelected: No name matches.
-    """
-    if pattern is None:
-        return tuple(names)
-    # An exact name first: a name may contain characters that a pattern gives a meaning.
-    found = tuple(n for n in names if n == pattern) or tuple(
-        n for n in names if fnmatchcase(n, pattern)
-    )
-    if not found:
-        raise TableNotSelected(f"No table matches {pattern}", names)
-    return found

@@ -122,9 +122,16 @@ def open_terminal(url: str | None, token: str | None) -> Terminal:
     return Terminal(open_console(), open_console(is_stderr=True), connect)
 
 
+class PipeConsole(Console):
+    """A console that tells its command when the reader of its output went away."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def open_console(*, is_stderr: bool = False) -> Console:
     """Return a console that prints text literally: no markup, no emoji codes, no highlighting."""
-    return Console(stderr=is_stderr, markup=False, emoji=False, highlight=False)
+    return PipeConsole(stderr=is_stderr, markup=False, emoji=False, highlight=False)
 
 
 def get_terminal(context: typer.Context) -> Terminal:

@@ -88,7 +88,7 @@ LINES: dict[str, Line | None] = {
         ComparisonResult,
         asks=False,
     ),
-    "fit": Line("fit {place}/steps.csv", dict[str, Any], asks=False),
+    "fit": Line("fit {place}/steps.csv --laws paper", dict[str, Any], asks=False),
     "evaluate": Line("evaluate {place}/steps.csv --points 4", Evaluation, asks=False),
     "token create": Line("token create ci", NewTokenView),
     "token list": Line("token list", TokenList),

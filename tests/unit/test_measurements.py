@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cli.errors import InvalidInput
-from scavenger.cli.options import read_table_file
+from scavenger.cli.table_files import read_table_file
 from scavenger.errors import InvalidDocument
 from scavenger.models.epochs import FinishedRun
 from scavenger.offline.tables.files import combine_tables, read_tables
