@@ -21,13 +21,14 @@ PAGE, SCHEMAS = DOCS / "commands.md", DOCS / "output-schemas.json"
 HEAD = """\
 # Commands
 
-Every command of `scavenger`, as its `--help` says it. `--url` and `--token` may stand anywhere in a line; without them a
-command finds the controller by `SCAVENGER_URL` and `SCAVENGER_TOKEN`, or else the one that runs on this computer. Results
-go to standard output, all else to standard error. How commands end: [exit codes](exit-codes.md).
+Every command of `scavenger`, as its `--help` says it. `--url` and `--token` may stand anywhere in
+a line; without them a command finds the controller by `SCAVENGER_URL` and `SCAVENGER_TOKEN`, or
+else the one that runs on this computer. Results go to standard output, all else to standard error.
+How commands end: [exit codes](exit-codes.md).
 
-Commands that read take `-o table`, `json`, `yaml` or `name`, and the names are what other commands accept. What `-o json`
-writes is described by [output-schemas.json](output-schemas.json), a JSON Schema under the name of each command; newer
-versions add keys and never change the meaning of one.
+Commands that read take `-o table`, `json`, `yaml` or `name`, and the names are what other commands
+accept. What `-o json` writes is described by [output-schemas.json](output-schemas.json), a JSON
+Schema under the name of each command; newer versions add keys and never change what one means.
 
 This page is made by `python -m tests.docs.command_reference`.
 """
