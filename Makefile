@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-clouds telemetry bench-large-batch paper clean
+.PHONY: bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -111,6 +111,9 @@ bench-offers: $(READY)  ## Seconds that a client takes to list 5 000 offers of f
 
 bench-slow-cloud: $(READY)  ## Latency of the controller while its cloud hangs for two minutes, and while it answers
 	@$(BIN)/python -m tests.bench.slow_cloud
+
+bench-streams: $(READY)  ## Latency of requests and of events while fifty event streams are open
+	@$(BIN)/python -m tests.bench.streams
 
 bench-clouds: $(READY)  ## Launches per second, a pass, lists and pages with 1 000 machines on EC2 and Compute Engine
 	@$(BIN)/python -m tests.bench.clouds
