@@ -373,7 +373,8 @@ def announce_address(home: Path, address: str, token: str) -> None:
         json.dump({"url": address, "token": token}, file)
     # A terminal shows the token to the person who started this; a log file would keep it.
     shown = token if sys.stdout.isatty() else f"in {home / 'token'}"
-    print(f"scavenger is at {address}  token {shown}", flush=True)
+    print(f"scavenger is at {address}  token {shown}")
+    print(f"dashboard: {address}/  to open it, signed in: scavenger dashboard", flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from scavenger.cli.options import HomeOption
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal
 from scavenger.cli.programs import module_command, require_extra
 from scavenger.cli.submit import read_job_file
-from scavenger.cli.watch import poll_job, report_end, show_updates
+from scavenger.cli.watch import follow_updates, report_end, show_updates
 from scavenger.client.client import Client
 from scavenger.client.errors import ClientError
 from scavenger.client.profile import CONNECTION_FILE, ConnectionProfile, read_connection
@@ -117,7 +117,8 @@ def run_job(
     jobs.append(job.id)
     title = f"{which}, {job.name}, to {spec.target_text}"
     terminal.stdout.print(Text(f"\n{title}", "bold"))
-    ended = show_updates(terminal, poll_job(client, job.id, terminal.pause), OutputFormat.TABLE)
+    updates = follow_updates(client, job.id, terminal.pause)
+    ended = show_updates(terminal, updates, OutputFormat.TABLE)
     return ended, client.curve(job.id)
 
 

@@ -29,6 +29,7 @@ OFFLINE, OPERATE = "Without a controller", "Administration"
 COMMANDS = (
     CommandEntry("demo", "demo:demo", "Train one job twice on this computer", BEGIN, "demo"),
     CommandEntry("serve", "programs:serve", "Run the controller until Ctrl-C", BEGIN, "", PROGRAM_SETTINGS),
+    CommandEntry("dashboard", "dashboard:dashboard", "Open the dashboard in a browser, signed in", BEGIN, "dashboard latest"),
     CommandEntry("doctor", "doctor:doctor", "Check a controller and its computer", BEGIN, "doctor"),
     CommandEntry("submit", "submit:submit", "Submit a job", JOBS, "submit job.yaml --watch"),
     CommandEntry("list", "jobs:list_jobs", "List jobs, newest first", JOBS, "list -o json"),

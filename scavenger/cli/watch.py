@@ -1,7 +1,7 @@
 """``scavenger watch`` and ``events``: a job while it runs.
 
-``poll_job`` yields an update every half second. A terminal shows a live view, a pipe one line per
-change, and ``-o json`` one document per change.
+``follow_updates`` yields an update at each change. A terminal shows a live view, a pipe one line
+per change, and ``-o json`` one document per change.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def follow_job(
 ) -> ExitCode:
     """Show a job until it ends or the user presses Ctrl-C."""
     try:
-        ended = show_updates(terminal, poll_job(client, job, terminal.pause), output_format)
+        ended = show_updates(terminal, follow_updates(client, job, terminal.pause), output_format)
     except KeyboardInterrupt:
         return report_detached(terminal, job)
     return report_end(terminal, ended, output_format)
@@ -69,7 +69,7 @@ def follow_job(
 def wait_for_job(terminal: Terminal, client: Client, job: str) -> ExitCode:
     """Wait silently until a job ends or the user presses Ctrl-C."""
     try:
-        ended = last_of(update.job for update in poll_job(client, job, terminal.pause))
+        ended = last_of(update.job for update in follow_updates(client, job, terminal.pause))
     except KeyboardInterrupt:
         return report_detached(terminal, job)
     return report_end(terminal, ended, OutputFormat.TABLE)
@@ -236,7 +236,7 @@ def follow_events(
 ) -> ExitCode:
     """Print events as they happen."""
     try:
-        for update in poll_job(client, job, terminal.pause):
+        for update in follow_updates(client, job, terminal.pause):
             for event in update.new_events:
                 if output_format is OutputFormat.TABLE:
                     terminal.stdout.print(render_event(event))
@@ -279,18 +279,18 @@ def render_moment(moment: str, kind: str, message: str) -> RenderableType:
     return grid
 
 
-JOB_POLL_INTERVAL = 0.5
+RECONNECT_INTERVAL = 0.5
 MAX_SILENCE = 30.0  # longer than a controller takes to restart
 
 
 @dataclass(frozen=True, slots=True)
 class JobUpdate:
-    """State of a job at one poll.
+    """State of a job after something changed.
 
     Attributes:
         job: The job.
-        new_events: Events since the last poll, oldest first.
-        is_stale: Whether the controller did not answer, so that ``job`` is from an earlier poll.
+        new_events: Events since the last update, oldest first.
+        is_stale: Whether the controller does not answer, so that ``job`` is what it was before.
     """
 
     job: JobView
@@ -298,30 +298,47 @@ class JobUpdate:
     is_stale: bool = False
 
 
-def poll_job(client: Client, job: str, pause: Callable[[float], None]) -> Iterator[JobUpdate]:
-    """Poll a job every half second; the last update shows it ended, with all its events.
+def follow_updates(client: Client, job: str, pause: Callable[[float], None]) -> Iterator[JobUpdate]:
+    """Yield a job at each change; the last update shows it ended, with all its events.
 
-    While a controller restarts, updates are stale.
+    A stream tells of changes, so nothing is asked while nothing changes. When it ends or breaks,
+    another is opened; while a controller restarts, updates are stale.
 
     Raises:
         Unreachable: The controller did not answer at first, or not for half a minute.
     """
-    seen: JobView | None = None
+    seen: JobUpdate | None = None
     after, silence = 0, 0.0
     while True:
         try:
-            # The job first: once it has ended, the events that follow are all there will be.
-            found = client.get_job(job)
-            new_events = tuple(client.events(job, after))
+            for update in stream_updates(client, job, after):
+                seen, silence = update, 0.0
+                after = max([after, *(event.sequence for event in update.new_events)])
+                yield update
+            if seen is not None and seen.job.phase.is_final:
+                return
         except Unreachable:
             if seen is None or silence >= MAX_SILENCE:
                 raise
-            silence += JOB_POLL_INTERVAL
-            yield JobUpdate(seen, is_stale=True)
-        else:
-            seen, silence = found, 0.0
-            after = new_events[-1].sequence if new_events else after
-            yield JobUpdate(found, new_events)
-            if found.phase.is_final:
-                return
-        pause(JOB_POLL_INTERVAL)
+            silence += RECONNECT_INTERVAL
+            yield JobUpdate(seen.job, is_stale=True)
+        pause(RECONNECT_INTERVAL)
+
+
+def stream_updates(client: Client, job: str, after: int) -> Iterator[JobUpdate]:
+    """Yield a job as it is and at each change, until it has ended or its stream does."""
+    found: JobView | None = None
+    for news in client.listen(job, after):
+        if isinstance(news, EventView):
+            if news.sequence > after and found is not None:
+                after = news.sequence
+                yield JobUpdate(found, (news,))
+            continue
+        found, new_events = client.get_job(job), list[EventView]()
+        if news is None or found.phase.is_final:
+            # After the look at the job: once it has ended, these are all there will be.
+            new_events = list(client.events(job, after))
+            after = max([after, *(event.sequence for event in new_events)])
+        yield JobUpdate(found, tuple(new_events))
+        if found.phase.is_final:
+            return

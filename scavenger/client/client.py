@@ -32,7 +32,7 @@ from scavenger.client.drivers import AwaitingDriver, BlockingDriver
 from scavenger.client.errors import NotFound, StillRunning, error_of_job
 from scavenger.client.methods import conversation, listing, one_request
 from scavenger.client.notebook import ShownCurve
-from scavenger.client.streams import News, follow_job_events, follow_news, list_job_events
+from scavenger.client.streams import News, follow_job_events, follow_news, list_job_events, listen_once
 from scavenger.client.webhooks import WebhookMethods
 from scavenger.reading_schemas import TelemetryView
 from scavenger.schemas import (
@@ -57,6 +57,7 @@ from scavenger.schemas import (
     TokenView,
     UserRole,
 )
+from scavenger.session_schemas import SignInCodeView
 
 # A controller writes an archive into its database before it answers.
 UPLOAD_ANSWER_TIMEOUT = 60.0
@@ -200,6 +201,16 @@ class ControllerMethods(WebhookMethods):
         return follow_news({} if job is None else {"job": job}, after)
 
     @listing
+    def listen(self, job: str, after: int) -> Listing[News | None]:
+        """Yield what a job's stream says after an event, until the controller ends the stream.
+
+        ``follow`` connects again by itself; this raises Unreachable where the connection breaks.
+        The first item is None, and so is one where nothing happened for a while: what changes
+        after it is said, so that a look at the job there misses nothing.
+        """
+        return listen_once(job, after)
+
+    @listing
     def models(self) -> Listing[StoredModelView]:
         """Yield stored models, newest first."""
         request = get(StoredModelList, "/v1/models", {"limit": MAX_PAGE_SIZE})
@@ -251,6 +262,11 @@ class ControllerMethods(WebhookMethods):
     def confirm_sweep(self, number: int) -> ApiRequest[SweepView]:
         """Confirm that machines held back are terminated; raises NothingHeld if none are."""
         return post(SweepView, "/v1/sweeps", {"confirm": True, "sweep": number})
+
+    @one_request
+    def buy_sign_in_code(self) -> ApiRequest[SignInCodeView]:
+        """Return a code that signs a browser in with this client's token, once within a minute."""
+        return post(SignInCodeView, "/v1/session/codes")
 
     @one_request
     def create_token(

@@ -84,6 +84,13 @@ def follow_job_events(job: str, after: int) -> Listing[EventView]:
     yield from list_job_events(path, after)
 
 
+def listen_once(job: str, after: int) -> Listing[News | None]:
+    """Yield what one stream of a job says after an event, None where it says nothing yet."""
+    stream = open_stream(f"{job_path(job)}/events", {}, after)
+    while (news := (yield from next_news(stream))) is not None:
+        yield Found(news if isinstance(news, News) else None)
+
+
 def list_job_events(path: str, after: int) -> Listing[EventView]:
     """Yield the events of a job after a number that there are by now."""
     following: ApiRequest[EventList] | None

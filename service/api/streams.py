@@ -43,7 +43,8 @@ from service.db.jobs import StoredJob, ToldEvent
 log = logging.getLogger(__name__)
 
 STREAM_MEDIA_TYPE = "text/event-stream"
-RETRY_FRAME = b"retry: 2000\n\n"
+# With a comment, by which a follower sees that from now on it misses nothing.
+FIRST_FRAME = b"retry: 2000\n:\n\n"
 COMMENT_FRAME = b":\n\n"
 COMMENT_INTERVAL = 15.0  # a proxy closes what is silent for longer, often after a minute
 AUTHORISATION_INTERVAL = 30.0
@@ -238,7 +239,7 @@ class EventStreams:
 
     async def _frames(self, stream: OpenStream) -> AsyncIterator[bytes]:
         """Yield the frames of a stream until it is over."""
-        yield RETRY_FRAME
+        yield FIRST_FRAME
         now = time.monotonic()
         silent_until, valid_until = now + COMMENT_INTERVAL, now + AUTHORISATION_INTERVAL
         try:

@@ -65,6 +65,7 @@ LINES: dict[str, Line | None] = {
     "agent": None,
     "admin backup": None,
     "admin restore": None,
+    "dashboard": Line(f"dashboard {JOB} --no-browser", lacking=f"dashboard {UNKNOWN}"),
     "doctor": Line("doctor --home {place}", DiagnosticsView, ExitCode.OTHER, asks=False),
     "submit": Line("submit {place}/job.yaml", JobView),
     "list": Line("list", JobList),

@@ -12,6 +12,8 @@ import httpx
 import pytest
 from sqlalchemy import Engine, update
 
+from scavenger.cli.watch import follow_updates
+from scavenger.client.client import Client
 from scavenger.protocol import Hello
 from scavenger.schemas import JobNewsView, JobPhase, UserRole
 from service.api import streams
@@ -262,6 +264,38 @@ def test_streams_end_before_the_controller_and_count_in_no_histogram(engine: Eng
 def timed_requests() -> float | None:
     labels = {"method": "GET", "route": "/v1/events", "status": "200"}
     return metrics.REGISTRY.get_sample_value("scavenger_request_seconds_count", labels)
+
+
+def test_the_command_line_follows_a_job_to_its_end_and_asks_only_when_it_changed(
+    host: Host, engine: Engine
+) -> None:
+    say(engine, "job_alpha", "before")
+    with ThreadPoolExecutor(1) as pool, Client(host.url, token_of(engine, "*")) as client:
+        followed = pool.submit(list, follow_updates(client, "job_alpha", lambda _: None))
+        until(lambda: open_streams(host) == 1)
+        asked = answered_requests()
+        say(engine, "job_beta", "elsewhere")
+        with engine.begin() as connection:
+            jobs.change_outcome(connection, "job_alpha", phase=JobPhase.STARTING)
+            jobs.record_event(connection, "job_alpha", NOW, "test", "meanwhile")
+            jobs.notify_job_changed(connection, "job_alpha")
+        until(lambda: answered_requests() > asked)
+        with engine.begin() as connection:
+            jobs.change_outcome(connection, "job_alpha", phase=JobPhase.CANCELLED)
+            jobs.record_event(connection, "job_alpha", NOW, "test", "at the end")
+        updates = followed.result()
+    said = [event.message for update in updates for event in update.new_events]
+    assert said == ["before", "meanwhile", "at the end"]
+    assert updates[-1].job.phase is JobPhase.CANCELLED
+    assert not any(update.job.phase.is_final for update in updates[:-1])
+    assert answered_requests() - asked <= 6
+
+
+def answered_requests() -> float:
+    """Count requests about jobs that this process has answered."""
+    samples = (s for f in metrics.REQUEST_SECONDS.collect() for s in f.samples)
+    counted = (s for s in samples if s.name.endswith("_count"))
+    return sum(s.value for s in counted if str(s.labels["route"]).startswith("/v1/jobs/{job}"))
 
 
 def test_fifty_streams_get_every_event_and_leave_the_controller_responsive(

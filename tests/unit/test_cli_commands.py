@@ -32,7 +32,7 @@ from scavenger.cli.main import app
 from scavenger.cli.options import pick_job
 from scavenger.cli.output import Terminal
 from scavenger.cli.submit import document_format, read_job_file
-from scavenger.cli.watch import poll_job
+from scavenger.cli.watch import follow_updates
 from scavenger.client.client import Client
 from scavenger.client.errors import ClientError, NoToken, Unreachable, error_for_problem
 from scavenger.errors import ExitCode
@@ -84,6 +84,9 @@ class FakeController:
                 return view(states.pop(0) if len(states) > 1 else states[0])
             case ["curve"]:
                 return view(self.curves.pop(0) if len(self.curves) > 1 else self.curves[0])
+            case ["events"] if request.headers["accept"] == "text/event-stream":
+                kind = {"Content-Type": "text/event-stream"}
+                return httpx.Response(200, headers=kind, text="retry: 2000\n\n:\n\n")
             case ["events"]:
                 after = int(request.url.params["after"])
                 found = [json.loads(event(n).model_dump_json()) for n in (1, 2) if n > after]
@@ -204,7 +207,7 @@ COMMANDS = sorted(entry.name for entry in TABLE if entry.example or entry.name =
 
 def test_the_tree_is_complete():
     expected = (
-        "agent cancel cost curve demo doctor evaluate events fit list models offers serve show "
+        "agent cancel cost curve dashboard demo doctor evaluate events fit list models offers serve show "
         "simulate submit watch"
     )
     assert expected.split() == COMMANDS
@@ -468,7 +471,7 @@ def test_a_controller_that_restarts_is_waited_for():
     controller.silences = 3
     pauses = []
     desk = terminal(controller, pauses)
-    seen = list(poll_job(desk.connect(), ID, desk.pause))
+    seen = list(follow_updates(desk.connect(), ID, desk.pause))
     assert [update.is_stale for update in seen] == [False, True, True, True, False]
     assert sum(len(update.new_events) for update in seen) == 2
     assert len(pauses) == 4
@@ -480,7 +483,7 @@ def test_a_controller_that_stays_away_is_given_up():
     pauses = []
     desk = terminal(controller, pauses)
     with pytest.raises(Unreachable):
-        list(poll_job(desk.connect(), ID, desk.pause))
+        list(follow_updates(desk.connect(), ID, desk.pause))
     assert 25 <= sum(pauses) <= 35
 
 
