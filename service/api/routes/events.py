@@ -32,7 +32,7 @@ AfterEvent = Annotated[
         le=2**53,
     ),
 ]
-EventKinds = Annotated[
+KindsParameter = Annotated[
     str | None,
     Query(alias="kind", description="Only events of these kinds, such as resize,exit"),
     TextRule("^[a-z_]{1,40}(,[a-z_]{1,40}){0,20}$", "write kinds of events with commas between"),
@@ -73,7 +73,7 @@ def event_responses(operation: str, **parameters: str) -> ResponseDocs:
     return responses
 
 
-async def event_kinds(kinds: EventKinds = None) -> frozenset[str]:
+async def event_kinds(kinds: KindsParameter = None) -> frozenset[str]:
     """Return the kinds of events that a request asks for; none for all."""
     return frozenset() if kinds is None else frozenset(kinds.split(","))
 
