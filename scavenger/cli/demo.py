@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from scavenger.cli.dashboard import open_page
 from scavenger.cli.demo_report import render_first_job, render_second_job
 from scavenger.cli.errors import ControllerStartFailed
 from scavenger.cli.jobs import exit_code_of_job
@@ -37,6 +39,7 @@ DEMO_POLL_INTERVAL = 0.25
 LOAD_SAMPLE_TIME = 0.5  # seconds over which the load of other programs is measured
 SPARE_CORES = 0.5  # load of other programs that does not change the timings visibly
 
+DemoBrowserOption = Annotated[bool, typer.Option("--no-browser", help="Open no browser.")]
 PROLOGUE = (
     "Scavenger chooses how many workers (K) and which global batch (B) a training job should use. "
     "This job starts on the smallest configuration. While it trains, it probes a few others. Their "
@@ -45,11 +48,14 @@ PROLOGUE = (
 )
 
 
-def demo(context: typer.Context, home: HomeOption = None) -> None:
+def demo(
+    context: typer.Context, home: HomeOption = None, no_browser: DemoBrowserOption = False
+) -> None:
     """Train one job twice on this computer: the first searches, the second reuses its model.
 
     Needs no account and no cloud. Takes less than two minutes on an idle computer and leaves
-    nothing behind, unless --home names a directory to keep.
+    nothing behind, unless --home names a directory to keep. On a terminal it opens the page of the
+    job in a browser.
     """
     terminal = get_terminal(context)
     require_extra("demo", "sqlalchemy", "uvicorn", "torch", "sklearn")
@@ -64,7 +70,8 @@ def demo(context: typer.Context, home: HomeOption = None) -> None:
             run_controller(place, terminal.pause, "--simulated-job") as profile,
             Client(profile.url, profile.token) as client,
         ):
-            code = run_demo(terminal, client, spec)
+            shows_page = terminal.can_redraw and not no_browser
+            code = run_demo(terminal, client, spec, shows_page=shows_page)
     raise typer.Exit(code)
 
 
@@ -91,12 +98,26 @@ def load_warning(busy: float, cores: int, workers: int) -> str | None:
     )
 
 
-def run_demo(terminal: Terminal, client: Client, spec: JobSpec) -> ExitCode:
-    """Run the job twice, report on both runs, and return the exit code."""
+def run_demo(
+    terminal: Terminal, client: Client, spec: JobSpec, *, shows_page: bool = False
+) -> ExitCode:
+    """Run the job twice, report on both runs, and return the exit code.
+
+    Args:
+        terminal: Where it prints.
+        client: Of a controller that is the demo's own.
+        spec: The job.
+        shows_page: Whether to open the page of the first job in a browser. The controller then
+            stays until its user has looked.
+    """
     jobs: list[str] = []
     try:
         terminal.stdout.print(Text(PROLOGUE))
-        first, first_curve = run_job(terminal, client, spec, jobs, "The first job")
+        if not shows_page:
+            terminal.print_message(f"Its dashboard is at {client.url}/")
+        first, first_curve = run_job(
+            terminal, client, spec, jobs, "The first job", shows_page=shows_page
+        )
         terminal.stdout.print(render_first_job(first, first_curve, width=terminal.stdout.width))
         if exit_code_of_job(first) is not ExitCode.SUCCESS:
             return report_failure(terminal, first)
@@ -106,15 +127,27 @@ def run_demo(terminal: Terminal, client: Client, spec: JobSpec) -> ExitCode:
             return report_failure(terminal, second)
     finally:
         cancel_running_jobs(terminal, client, jobs)
-    return report_result(terminal, second_curve)
+    code = report_result(terminal, second_curve)
+    if shows_page and terminal.is_interactive:
+        with suppress(EOFError, KeyboardInterrupt):
+            terminal.stderr.input("The dashboard stays until you press Enter. ")
+    return code
 
 
 def run_job(
-    terminal: Terminal, client: Client, spec: JobSpec, jobs: list[str], which: str
+    terminal: Terminal,
+    client: Client,
+    spec: JobSpec,
+    jobs: list[str],
+    which: str,
+    *,
+    shows_page: bool = False,
 ) -> tuple[JobView, CurveView]:
     """Run the job to its end and show it; its id is added to ``jobs`` at once, for the clean-up."""
     job = client.submit(json.dumps(spec.document()), "json")
     jobs.append(job.id)
+    if shows_page:
+        open_page(terminal, client, f"/jobs/{job.id}/curve")
     title = f"{which}, {job.name}, to {spec.target_text}"
     terminal.stdout.print(Text(f"\n{title}", "bold"))
     updates = follow_updates(client, job.id, terminal.pause)

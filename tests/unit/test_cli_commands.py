@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import webbrowser
 from dataclasses import dataclass, field
 from hashlib import sha256
 from io import StringIO
@@ -38,6 +39,7 @@ from scavenger.client.errors import ClientError, NoToken, Unreachable, error_for
 from scavenger.errors import ExitCode
 from scavenger.job.validation import parse_job
 from scavenger.schemas import CodeView, JobPhase
+from scavenger.session_schemas import SignInCodeView
 from tests.unit.test_cli_rendering import DOCUMENT, ID, curve_view, event, job_view, problem
 
 OTHER = "job_019aa0b4c8e5f3d2a72"
@@ -53,6 +55,7 @@ class FakeController:
     cancelled: list = field(default_factory=list)
     code: dict = field(default_factory=dict)
     silences: int = 0
+    codes: int = 0
 
     def __call__(self, request):
         match request.method, request.url.path.split("/")[1:]:
@@ -68,6 +71,10 @@ class FakeController:
                 return view(code_view(digest), 201)
             case "GET", ["v1", "code", digest] if digest in self.code:
                 return view(code_view(digest))
+            case "POST", ["v1", "session", "codes"]:
+                self.codes += 1
+                code = SignInCodeView(code=f"scc_{self.codes}", expires_at="2026-01-01T00:00:00Z")
+                return view(code, 201)
             case "GET", ["v1", "models"]:
                 return httpx.Response(200, json={"models": []})
             case method, ["v1", "jobs", job, *rest] if job in self.jobs:
@@ -541,6 +548,64 @@ def test_the_demo_succeeds_only_if_both_jobs_do_and_the_second_does_not_search(
     assert run_demo(desk, desk.connect(), parse_job(DOCUMENT)) == code
     assert controller.cancelled == []
     assert "While it trained, 4 probes" in desk.stdout.file.getvalue()
+
+
+class Browser:
+    """A browser with windows, or with none."""
+
+    def __init__(self, has_windows=True):
+        self.opened, self.has_windows = [], has_windows
+
+    def open(self, address):
+        self.opened.append(address)
+        return self.has_windows
+
+
+def no_browser():
+    raise webbrowser.Error("could not locate runnable browser")
+
+
+def test_the_dashboard_opens_signed_in_by_a_code_that_no_server_sees(monkeypatch):
+    browser = Browser()
+    monkeypatch.setattr(webbrowser, "get", lambda: browser)
+    code, data, stderr = run(one(), "dashboard", "latest")
+    assert (code, data) == (0, "")
+    assert browser.opened == [f"http://127.0.0.1:1/jobs/{ID}#code=scc_1"]
+    assert "scc_" not in stderr
+    assert run(one(), "dashboard")[0] == 0
+    assert browser.opened[1] == "http://127.0.0.1:1/#code=scc_1"
+
+
+@pytest.mark.parametrize(
+    "found", [no_browser, lambda: webbrowser.GenericBrowser("w3m"), lambda: Browser(False)]
+)
+def test_without_a_browser_the_address_is_printed(monkeypatch, found):
+    monkeypatch.setattr(webbrowser, "get", found)
+    code, data, stderr = run(one(), "dashboard")
+    assert (code, data) == (0, "http://127.0.0.1:1/#code=scc_1\n")
+    assert "within a minute" in stderr
+    asked = run(one(), "dashboard", "digits", "--no-browser")
+    assert asked[1] == f"http://127.0.0.1:1/jobs/{ID}#code=scc_1\n"
+
+
+def test_the_demo_opens_the_curve_of_its_first_job(monkeypatch):
+    browser = Browser()
+    monkeypatch.setattr(webbrowser, "get", lambda: browser)
+    ended = job_view(JobPhase.SUCCEEDED)
+    jobs = {ID: [job_view(), ended], OTHER: [job_view(id=OTHER), job_view(ended.phase, id=OTHER)]}
+    for shows_page in (False, True):
+        controller = FakeController(
+            {key: list(states) for key, states in jobs.items()},
+            [curve_view(), curve_view(probes=[])],
+        )
+        desk = terminal(controller)
+        assert (
+            run_demo(desk, desk.connect(), parse_job(DOCUMENT), shows_page=shows_page)
+            == ExitCode.SUCCESS
+        )
+        message = desk.stderr.file.getvalue()
+        assert ("Its dashboard is at http://127.0.0.1:1/" in message) is not shows_page
+    assert browser.opened == [f"http://127.0.0.1:1/jobs/{ID}/curve#code=scc_1"]
 
 
 def test_leaving_the_demo_early_ends_its_job_and_waits_for_its_workers():
