@@ -551,6 +551,7 @@ class JobNewsView(View):
     phase: JobPhase
     progress: ProgressView
     accrued: MoneyView
+    eta: EtaView | None = None
 
 
 class StoredModelView(View):

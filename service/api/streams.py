@@ -484,4 +484,5 @@ def job_news_view(job: JobView, tag: str) -> JobNewsView:
         phase=job.phase,
         progress=job.progress,
         accrued=job.cost.accrued,
+        eta=job.eta,
     )

@@ -39,7 +39,7 @@ class Browser:
         headers |= {"Sec-Fetch-Site": "same-origin", **JSON}
         headers |= {name.replace("_", "-"): value for name, value in changes.items()}
         sent = {name: value for name, value in headers.items() if value}
-        return (client or self.house.client).request(method, path, headers=sent)
+        return (client or self.house.client).request(method, path, headers=sent, content=b"{}")
 
 
 def sign_in(house: House, wish: Mapping[str, str], client: Any = None, **headers: str) -> Any:
