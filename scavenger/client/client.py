@@ -32,7 +32,13 @@ from scavenger.client.drivers import AwaitingDriver, BlockingDriver
 from scavenger.client.errors import NotFound, StillRunning, error_of_job
 from scavenger.client.methods import conversation, listing, one_request
 from scavenger.client.notebook import ShownCurve
-from scavenger.client.streams import News, follow_job_events, follow_news, list_job_events, listen_once
+from scavenger.client.streams import (
+    News,
+    follow_job_events,
+    follow_news,
+    list_job_events,
+    listen_once,
+)
 from scavenger.client.webhooks import WebhookMethods
 from scavenger.reading_schemas import TelemetryView
 from scavenger.schemas import (

@@ -49,6 +49,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "confirm_sweep": (3,),
     "create_token": ("ci", UserRole.VIEWER),
     "revoke_token": ("a/b",),
+    "listen": (ID, 0),
     **dict.fromkeys(("get_job", "cancel", "wait", "curve", "events"), (ID,)),
 }
 
@@ -84,7 +85,8 @@ ANSWER = {
     "at": "2026-01-01T00:00Z",
     "by": "day", "until": "2026-01-01T00:00Z", "total": {"amount": "1"}, "number": 1, "cloud": "",
     "shown": 0, "suspects": [], "ended": 0, "tripped": None, "confirmed_at": None, "project": "",
-    "role": "viewer", "created_by": "", "expires_at": None, "revoked_at": None,
+    "role": "viewer", "created_by": "", "code": "c",
+    "expires_at": "2026-01-01T00:00Z", "revoked_at": None,
     "last_used_at": None, "token": "t", "next_cursor": None,
 }  # fmt: skip
 
