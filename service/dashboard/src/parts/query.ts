@@ -6,6 +6,8 @@ export function useFilters(): [URLSearchParams, (change: Record<string, string |
   const search = useSearch();
   const filters = new URLSearchParams(search);
   const change = (changes: Record<string, string | null>) => {
+    // A filter that waited for the end of typing must not call a person back who has left the page.
+    if (window.location.pathname !== location) return;
     const next = new URLSearchParams(search);
     for (const [name, value] of Object.entries(changes)) {
       if (value) next.set(name, value);
