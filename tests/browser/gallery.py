@@ -24,6 +24,7 @@ from tests.fakecloud.settings import Settings
 
 JOB, OTHER = "job_0001", "job_0002"
 JOBS, RECORDS = 5, 20_000
+WISHES = {"target": {"epochs": 30, "at_batch": 160}}  # so that time and cost are absolute
 PAGES = {
     "jobs": "/jobs",
     "job": f"/jobs/{JOB}",
@@ -75,7 +76,7 @@ def gallery(engine: Engine) -> Iterator[Gallery]:
     with CloudServer(cloud) as server, host(engine, DashboardFiles.read()) as controller:
         provider = FakeCloudProvider(server.url, "account")
         labels = ResourceLabels("gallery", b"a secret")
-        Fleet(engine, provider, labels, JOBS, RECORDS).build()
+        Fleet(engine, provider, labels, JOBS, RECORDS, WISHES).build()
         provider.close()
         yield Gallery(controller.url, {"Authorization": f"Bearer {KEYS.home_token}"})
 
