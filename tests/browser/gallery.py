@@ -83,5 +83,5 @@ def gallery(engine: Engine) -> Iterator[Gallery]:
 
 def settle(page: Page) -> None:
     """Wait until a page has loaded what it shows."""
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.locator("main h1, main [role=alert]").first).to_be_visible()
     expect(page.get_by_label("loading")).to_have_count(0)

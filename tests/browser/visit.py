@@ -14,11 +14,11 @@ MARKS = """
 (svg) => {
   const frame = svg.getBoundingClientRect();
   return [...svg.querySelectorAll("path[data-x], g[data-x]")].map((mark) => {
-    const box = mark.getBoundingClientRect();
+    const origin = mark.getScreenCTM();
     return {
       role: mark.dataset.role, config: mark.dataset.config,
       time: Number(mark.dataset.x), cost: Number(mark.dataset.y),
-      left: box.left + box.width / 2 - frame.left, top: box.top + box.height / 2 - frame.top,
+      left: origin.e - frame.left, top: origin.f - frame.top,
     };
   });
 }
