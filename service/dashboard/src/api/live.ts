@@ -9,7 +9,7 @@ import type { Event } from "./types";
 
 export type Connection = { state: "connecting" | "live" | "polling" | "gone"; since: number };
 
-type Message = { kind: "connection"; state: Connection["state"] } | { kind: "job"; job: string } | { kind: "event"; event: Event };
+type Message = { kind: "question" } | { kind: "connection"; state: Connection["state"] } | { kind: "job"; job: string } | { kind: "event"; event: Event };
 
 const POLL_INTERVAL = 5_000;
 const RETRY_INTERVAL = 2_000;
@@ -21,6 +21,9 @@ const watchers = new Set<() => void>();
 const listeners = new Set<(event: Event) => void>();
 const channel = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("scavenger");
 let lastEvent = 0;
+// Whether some tab of this browser reads the stream: a single request may fail beside it.
+let isStreaming = false;
+let isReader = false;
 
 export function useConnection(): Connection {
   return useSyncExternalStore(
@@ -49,13 +52,14 @@ export function setConnection(state: Connection["state"]): void {
 /** Notes whether a request reached the controller. */
 export function noteReached(isReached: boolean): void {
   if (!isReached) setConnection("gone");
-  else if (connection.state === "gone") setConnection("polling");
+  else if (connection.state === "gone") setConnection(isStreaming ? "live" : "polling");
 }
 
 /** Reads the stream until the returned function is called. */
 export function startLive(): () => void {
   const ending = new AbortController();
   channel?.addEventListener("message", onMessage, { signal: ending.signal });
+  channel?.postMessage({ kind: "question" } satisfies Message);
   const lead = () => readStream(ending.signal);
   if (channel && navigator.locks) {
     navigator.locks.request("scavenger-stream", { signal: ending.signal }, lead).catch(() => undefined);
@@ -79,7 +83,9 @@ async function askAgain(): Promise<void> {
 }
 
 function onMessage({ data }: MessageEvent<Message>): void {
-  take(data);
+  if (data.kind !== "question") take(data);
+  // A tab that was just opened does not know yet what the reading tab knows.
+  else if (isReader && isStreaming) channel?.postMessage({ kind: "connection", state: "live" } satisfies Message);
 }
 
 function tell(message: Message): void {
@@ -89,7 +95,10 @@ function tell(message: Message): void {
 
 function take(message: Message): void {
   switch (message.kind) {
+    case "question":
+      return;
     case "connection":
+      isStreaming = message.state === "live";
       setConnection(message.state);
       return;
     case "job":
@@ -120,6 +129,7 @@ function scheduleRefresh(job: string | null, isUrgent = false): void {
 
 function readStream(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
+    isReader = true;
     let source: EventSource | null = null;
     let retry = 0;
     const open = () => {
@@ -132,7 +142,7 @@ function readStream(signal: AbortSignal): Promise<void> {
         tell({ kind: "job", job: (JSON.parse(frame.data as string) as { job: string }).job });
       });
       source.onerror = () => {
-        if (connection.state === "live") tell({ kind: "connection", state: "connecting" });
+        if (isStreaming) tell({ kind: "connection", state: "connecting" });
         void askAgain();
         // Closed for good: the answer was no stream. The browser itself retries a lost connection.
         if (source?.readyState === EventSource.CLOSED) retry = window.setTimeout(open, RETRY_INTERVAL);
@@ -141,6 +151,7 @@ function readStream(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => {
       clearTimeout(retry);
       source?.close();
+      isReader = false;
       resolve();
     });
     open();

@@ -21,6 +21,8 @@ export interface Actual {
 }
 
 interface Props {
+  /** The answer whose options decide what part of the plane is shown. */
+  frame: Curve;
   curve: Curve;
   options: readonly Option[];
   front: readonly Option[];
@@ -42,7 +44,7 @@ const HIT_RADIUS = 18;
 /** The cost/time plane of a job: options, front, limits. Its table twin says the same in words. */
 export function CurveChart(props: Props) {
   const { curve, options, front, excluded, limits, selected, select, changeLimit, pinned, actual } = props;
-  const [frame, size] = useSize<HTMLDivElement>();
+  const [figure, size] = useSize<HTMLDivElement>();
   const svg = useRef<SVGSVGElement>(null);
   const summary = useId();
   const clip = useId();
@@ -64,11 +66,11 @@ export function CurveChart(props: Props) {
   const held = find(pinned);
   const picked = find(selected);
 
-  // The view follows the limits of the answer, not the one that is dragged: it would run away.
+  // The view stays while a limit is dragged: the line would run away from the pointer.
   const settled = useMemo(
     () => fitView(options, front, [current, chosen, picked].filter((option) => option !== undefined), excluded, limits, props.isWhole),
     // eslint-disable-next-line
-    [options, curve, props.isWhole, current, chosen],
+    [props.frame, props.isWhole],
   );
   const x = useMemo(() => scaleLinear<number>({ domain: settled.time, range: [plot.left, plot.left + plot.width] }), [settled, plot]);
   const y = useMemo(() => scaleLinear<number>({ domain: settled.cost, range: [plot.top + plot.height, plot.top] }), [settled, plot]);
@@ -139,7 +141,7 @@ export function CurveChart(props: Props) {
   const shown = legendOf(options, excluded, { hasKnee, hasRunning: current !== undefined, hasPinned: held !== undefined, hasFront: front.length > 0 });
   const tabStop = Math.min(roving, front.length - 1);
   return (
-    <figure className={css.figure} ref={frame} aria-label={props.label}>
+    <figure className={css.figure} ref={figure} aria-label={props.label}>
       <p id={summary} className="hidden-text">
         {summarize(curve, front, options)}
       </p>

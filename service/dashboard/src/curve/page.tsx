@@ -21,7 +21,7 @@ import { configId, limitsOf, optionsOf, type Limits } from "./options";
 import css from "./page.module.css";
 import { PreferenceControl, SelectionPanel, orderRefusal } from "./panel";
 import { PriceWish } from "./price-wish";
-import { CurveStates, actualOf, isDegraded } from "./states";
+import { CurveStates, LimitStates, actualOf, isDegraded } from "./states";
 import { isKneeSure, summarize } from "./summary";
 import { OptionTable } from "./table";
 import { WhatIfForm } from "./what-if";
@@ -85,7 +85,7 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
   };
   return (
     <>
-      <CurveStates job={job} curve={curve} options={options} excluded={excluded} limits={limits} front={front} relax={canMoveLimits ? setDraft : null} />
+      <CurveStates job={job} curve={asked === null ? answered : curve} />
       <div className={parts.row}>
         <PreferenceControl job={job} etag={etag} curve={answered} refusal={refusal} current={current} find={(name) => find(configId(answered[name]))} />
         <PriceWish curve={curve} front={front} pick={(price) => setSelected(pickByPrice(front, price)?.id ?? null)} picked={find(selected)} />
@@ -94,13 +94,11 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
         </label>
       </div>
       {canMoveLimits && <LimitFields limits={limits} options={options} change={changeLimit} isDisabled={false} />}
-      {(draft !== null || asked !== null) && (
-        <Draft job={job} etag={etag} draft={draft} change={draft === null ? {} : (asSent(draft) ?? {})} asked={asked} answered={answered} reset={reset} refusal={refusal} why={imagined.data?.why ?? ""} error={imagined.error} />
-      )}
       <div className={css.layout}>
         <div className={parts.stack}>
           {options.length > 0 && (
             <CurveChart
+              frame={asked === null ? answered : curve}
               curve={curve}
               options={options}
               front={front}
@@ -118,7 +116,13 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
           )}
           <p data-summary>{summarize(curve, front, options)}</p>
         </div>
-        <SelectionPanel
+        {/* Beside the chart and not above it: what appears here while a limit is dragged must not move the line. */}
+        <div className={parts.stack}>
+          <LimitStates options={options} excluded={excluded} limits={limits} front={front} relax={canMoveLimits ? setDraft : null} />
+          {(draft !== null || asked !== null) && (
+            <Draft job={job} etag={etag} draft={draft} change={draft === null ? {} : (asSent(draft) ?? {})} asked={asked} answered={answered} reset={reset} refusal={refusal} why={imagined.data?.why ?? ""} error={imagined.error} />
+          )}
+          <SelectionPanel
           job={job}
           etag={etag}
           curve={curve}
@@ -127,6 +131,7 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
           isExcluded={selected !== null && excluded.has(selected)}
           refusal={isImagined && asked !== null ? "This curve answers a what-if: nothing can be ordered from it." : refusal}
         />
+        </div>
       </div>
       <Why curve={curve} job={job} isKneeSure={isKneeSure(curve)} />
       {options.length > 0 && <OptionTable curve={curve} options={options} excluded={excluded} selected={selected} select={setSelected} name={job.name} />}

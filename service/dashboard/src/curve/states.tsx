@@ -1,3 +1,4 @@
+import { useMemo } from "react";
 import type { Curve, Job } from "../api/types";
 import { Chip, Moment, Notice } from "../parts/basics";
 import { useNow } from "../parts/clock";
@@ -6,7 +7,7 @@ import parts from "../parts/parts.module.css";
 import type { Actual } from "./chart";
 import { LIMIT_WORDS } from "./limit";
 import { nearestRelaxations } from "./limits";
-import type { Limits, Option } from "./options";
+import { optionsOf, type Limits, type Option } from "./options";
 
 // Below this coverage an 80 % band says less than it promises, as the alert on it does.
 const DEGRADED_COVERAGE = 0.6;
@@ -24,20 +25,12 @@ export function actualOf(job: Outcome, curve: Curve): Actual | null {
   return { seconds: job.elapsed, cost: Number(job.cost.accrued.amount) };
 }
 
+/** What of a job its curve is compared with. */
 export type Outcome = Pick<Job, "phase" | "elapsed" | "cost" | "finished_at">;
 
-interface Props {
-  job: Outcome;
-  curve: Curve;
-  options: readonly Option[];
-  excluded: ReadonlySet<string>;
-  limits: Limits;
-  front: readonly Option[];
-  relax: ((limits: Limits) => void) | null;
-}
-
 /** What a reader must know about a curve before reading it. */
-export function CurveStates({ job, curve, options, excluded, limits, front, relax }: Props) {
+export function CurveStates({ job, curve }: { job: Outcome; curve: Curve }) {
+  const options = useMemo(() => optionsOf(curve), [curve]);
   const now = useNow();
   const age = curve.as_of ? (now - new Date(curve.as_of).getTime()) / 1000 : 0;
   const isFinished = curve.is_finished ?? job.finished_at !== null;
@@ -80,14 +73,28 @@ export function CurveStates({ job, curve, options, excluded, limits, front, rela
           </span>
         </Notice>
       )}
+      {isFinished && <Finished job={job} curve={curve} options={options} />}
+    </div>
+  );
+}
+
+/** What limits leave to choose from, where that is little. */
+export function LimitStates({ options, excluded, limits, front, relax }: {
+  options: readonly Option[];
+  excluded: ReadonlySet<string>;
+  limits: Limits;
+  front: readonly Option[];
+  relax: ((limits: Limits) => void) | null;
+}) {
+  return (
+    <>
       {options.length > 0 && excluded.size === options.length && <AllExcluded options={options} limits={limits} relax={relax} />}
       {front.length === 1 && options.length > 1 && (
         <Notice>
           <span data-state="one-point">One option is both cheapest and fastest within the limits: there is nothing to choose between.</span>
         </Notice>
       )}
-      {isFinished && <Finished job={job} curve={curve} options={options} />}
-    </div>
+    </>
   );
 }
 

@@ -1,4 +1,4 @@
-import { useMemo } from "react";
+import { memo, useMemo } from "react";
 import type { Curve } from "../api/types";
 import { UNKNOWN, formatCost, formatDollars, formatNumber, formatPercent, formatSeconds, formatTime, toNumber } from "../parts/format";
 import parts from "../parts/parts.module.css";
@@ -7,7 +7,7 @@ import { nameOf } from "./chart";
 import { configId, type Option } from "./options";
 
 /** Everything the chart shows, in words and numbers. */
-export function OptionTable({ curve, options, excluded, selected, select, name }: {
+export const OptionTable = memo(function OptionTable({ curve, options, excluded, selected, select, name }: {
   curve: Curve;
   options: readonly Option[];
   excluded: ReadonlySet<string>;
@@ -32,7 +32,7 @@ export function OptionTable({ curve, options, excluded, selected, select, name }
       />
     </section>
   );
-}
+});
 
 function columnsOf(curve: Curve, excluded: ReadonlySet<string>, selected: string | null, select: (id: string) => void): Column<Option>[] {
   const basis = curve.basis;

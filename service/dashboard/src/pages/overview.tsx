@@ -87,6 +87,7 @@ function MiniCurve({ curve }: { curve: Curve }) {
   return (
     <>
       <CurveChart
+        frame={curve}
         curve={curve}
         options={options}
         front={front}

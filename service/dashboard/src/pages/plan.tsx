@@ -8,7 +8,7 @@ import { CurveChart } from "../curve/chart";
 import { findFront } from "../curve/front";
 import { excludedIds } from "../curve/limits";
 import { limitsOf, optionsOf } from "../curve/options";
-import { CurveStates } from "../curve/states";
+import { CurveStates, LimitStates } from "../curve/states";
 import { summarize } from "../curve/summary";
 import { OptionTable } from "../curve/table";
 import { Facts, Loaded, Moment, Notice, Title } from "../parts/basics";
@@ -110,9 +110,11 @@ function PlanBody({ plan }: { plan: Plan }) {
         </div>
       </div>
       <Notice tone={seconds > 0 ? "plain" : "warning"}>{seconds > 0 ? `Holds for ${formatSeconds(seconds)}. Nothing is spent.` : "This plan has expired: plan again."}</Notice>
-      <CurveStates job={asJob(plan)} curve={plan.curve} options={options} excluded={excluded} limits={limits} front={front} relax={null} />
+      <CurveStates job={asJob(plan)} curve={plan.curve} />
+      <LimitStates options={options} excluded={excluded} limits={limits} front={front} relax={null} />
       {options.length > 0 && (
         <CurveChart
+          frame={plan.curve}
           curve={plan.curve}
           options={options}
           front={front}
