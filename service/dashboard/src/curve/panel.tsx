@@ -182,9 +182,10 @@ export function ApplyOrder(props: {
       setBusy(false);
     }
   };
+  // What was read is the version that the refusal showed, and nothing later.
   const readNews = async () => {
     await refreshJob(job.id);
-    setVersion(undefined);
+    setVersion((isStale && refusal.body.current?.etag) || undefined);
     setRefusal(null);
   };
   return (
