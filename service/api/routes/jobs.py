@@ -296,7 +296,7 @@ def check_version(
         preference=view.preference,
         is_paused=view.is_paused,
     )
-    why = f"something was decided since; act on what is current: GET /v1/jobs/{job}"
+    why = f"something was decided since; act on what is current: GET /v1/jobs/{job.id}"
     raise ApiProblem("precondition_failed", why, current=current)
 
 

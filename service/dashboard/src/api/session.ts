@@ -42,6 +42,11 @@ observeRequests(() => {
   set({ state: "signed-out", why: "Your session has ended: its token was revoked, or it was idle. Sign in again." });
 }, noteReached);
 
+// A link with a code that is opened where a page of this controller stands changes only the fragment.
+window.addEventListener("hashchange", () => {
+  if (window.location.hash.startsWith("#code=")) void begin();
+});
+
 /** Takes a one-time code out of the address, if one is there, and asks who is signed in. */
 export async function begin(): Promise<void> {
   const code = new URLSearchParams(window.location.hash.slice(1)).get("code");

@@ -56,7 +56,7 @@ function View({ job, etag, view }: { job: Job; etag: string | null; view: string
   }
 }
 
-const isSimulated = (job: Job) => /^simulated\b/.test(job.model_key) || /^simulated\b/.test(job.name);
+const isSimulated = (job: Job) => [job.id.replace(/^job_/, ""), job.model_key, job.name].some((name) => /^simulated\b/.test(name));
 
 function JobHeader({ job, etag, view }: { job: Job; etag: string | null; view: string }) {
   const shown = VIEWS.find(([name]) => name === view) ?? VIEWS[0];

@@ -8,6 +8,7 @@ import { useSize } from "../parts/size";
 import css from "./telemetry.module.css";
 
 const HEIGHT = 210;
+const STEPS = new Set(["workers", "global_batch"]);
 
 /** Draws series as the bands between their least and greatest values; a gap stays a gap. */
 export function Plot({ series, zoom, sync }: { series: readonly Series[]; zoom: (from: number, to: number) => void; sync: string }) {
@@ -35,10 +36,12 @@ export function Plot({ series, zoom, sync }: { series: readonly Series[]; zoom: 
           ...series.flatMap((each, index) => {
             const stroke = lines[index % lines.length] ?? "black";
             const dash = index ? [6, 3 * index] : [];
+            // A count of workers holds until the next one; it does not grow from one to the other.
+            const paths = STEPS.has(each.name) ? uPlot.paths.stepped?.({ align: 1 }) : undefined;
             const value = (_: uPlot, found: number | null) => (found === null ? "–" : write(found));
             return [
-              { label: each.name, stroke, dash, width: 1.5, spanGaps: false, points: { show: false }, value },
-              { label: `${each.name} most`, stroke, dash, width: 1, spanGaps: false, points: { show: false }, value },
+              { label: each.name, stroke, dash, width: 1.5, spanGaps: false, points: { show: false }, value, ...(paths ? { paths } : {}) },
+              { label: `${each.name} most`, stroke, dash, width: 1, spanGaps: false, points: { show: false }, value, ...(paths ? { paths } : {}) },
             ];
           }),
         ],
