@@ -24,6 +24,7 @@ class ExitCode(IntEnum):
     SUCCESS = 0
     OTHER = 1
     USAGE = 2
+    WOULD_SPEND = 3
     AUTHENTICATION = 4
     NOT_FOUND = 5
     CONFLICT = 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Self
 
 import typer
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from scavenger.cli.equations import curve_equations
 from scavenger.cli.errors import CurveUnavailable
-from scavenger.cli.options import JobArgument, OutputOption, find_job
+from scavenger.cli.options import JobArgument, find_job
 from scavenger.cli.output import (
     Cell,
     OutputFormat,
@@ -31,10 +32,37 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
+from scavenger.cli.png import draw_png, write_png
+from scavenger.drawing import draw_curve
 from scavenger.schemas import ConfigView, CurveView, PointView
+
+
+class CurveFormat(StrEnum):
+    """Format of a curve: those of all results, pictures, and a table for other programs."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+    SVG = "svg"
+    PNG = "png"
+    CSV = "csv"
+
 
 AllPointsOption = Annotated[
     bool, typer.Option("--all", help="Show all points, also dominated ones.")
+]
+CurveOutputOption = Annotated[
+    CurveFormat,
+    typer.Option(
+        "-o",
+        "--output",
+        help="Output format; svg and png are pictures, csv has a row for each point.",
+    ),
+]
+DecisionOption = Annotated[
+    int | None,
+    typer.Option("--decision", help="Number of the choice; the last one if absent.", min=1),
 ]
 
 
@@ -42,21 +70,33 @@ def curve(
     context: typer.Context,
     job: JobArgument,
     every: AllPointsOption = False,
-    output: OutputOption = OutputFormat.TABLE,
+    decision: DecisionOption = None,
+    output: CurveOutputOption = CurveFormat.TABLE,
 ) -> None:
-    """Show time and cost of each configuration, and why one was chosen."""
+    """Show time and cost of each configuration, and why one was chosen.
+
+    A picture is written like any other result: scavenger curve JOB -o svg > curve.svg
+    """
     terminal = get_terminal(context)
     with terminal.connect() as client:
         shown = find_job(client, job)
-        found = client.curve(shown.id)
-    if found.points:
-        table = render_curve(found, width=terminal.stdout.width, show_all=every)
-        terminal.print_result(found, output, table)
-        return
-    if output is not OutputFormat.TABLE:
-        # Without points there are still probes and resizes, which programs may want.
-        terminal.print_result(found, output, "")
-    raise CurveUnavailable(shown, found.why)
+        found = client.curve(shown.id, decision)
+    match output:
+        case CurveFormat.SVG:
+            terminal.write_line(draw_curve(found, shown.name))
+        case CurveFormat.PNG:
+            write_png(terminal, draw_png(found, shown.name))
+        case CurveFormat.CSV:
+            terminal.write_line(found.to_csv().rstrip())
+        case CurveFormat.TABLE if not found.points:
+            pass
+        case _:
+            # Without points there are still probes and resizes, which programs may want.
+            width = terminal.stdout.width
+            table = render_curve(found, width=width, show_all=every) if found.points else ""
+            terminal.print_result(found, OutputFormat(output), table)
+    if not found.points:
+        raise CurveUnavailable(shown, found.why)
 
 
 MAX_CURVE_ROWS = 24

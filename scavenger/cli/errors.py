@@ -7,6 +7,7 @@
         ├── InvalidInput             a document or a table is invalid: correct its problems
         ├── TableNotSelected         no table, or several, by this name: name one of those there are
         ├── ExtraNotInstalled        an optional part is missing: install its extra
+        ├── BinaryOnTerminal         a picture would be written to a terminal: redirect it to a file
         ├── JobNotFound              no job matches the reference: list the jobs
         ├── AmbiguousJob             several jobs match the reference: write more of the id
         ├── CurveUnavailable         too few measurements for a curve: wait for the first probe
@@ -107,6 +108,24 @@ class ExtraNotInstalled(CommandError):
     @property
     def remedy(self) -> str:
         return f"install it: pip install 'scavenger[{self.extra}]'"
+
+
+class BinaryOnTerminal(CommandError):
+    """A picture would be written to a terminal, which shows it as garbage; redirect it to a file.
+
+    Attributes:
+        example: A command that does.
+    """
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, example: str) -> None:
+        self.example = example
+        super().__init__("A terminal cannot show this picture")
+
+    @property
+    def remedy(self) -> str:
+        return f"write it to a file: {self.example}"
 
 
 class JobNotFound(CommandError):

@@ -32,6 +32,7 @@ from scavenger.job.pricing import ResourcePriceSpec
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job, validate_job
 from scavenger.money import format_rate
+from scavenger.plan_schemas import PlanView
 from scavenger.planning.search.registry import SEARCHES
 
 STANDARD_INPUT = Path("-")
@@ -43,6 +44,16 @@ JobFileArgument = Annotated[
     typer.Argument(
         help="Job document, YAML or JSON (docs/job-spec.md); - reads standard input.",
     ),
+]
+OptionalJobFileArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Job document, YAML or JSON (docs/job-spec.md); - reads standard input.",
+    ),
+]
+PlanOption = Annotated[
+    str | None,
+    typer.Option("--plan", metavar="ID", help="Submit this plan, in place of a document."),
 ]
 WatchOption = Annotated[
     bool, typer.Option("--watch", help="Show the job until it ends; exit with the job's code.")
@@ -69,7 +80,8 @@ CodeOption = Annotated[
 
 def submit(
     context: typer.Context,
-    file: JobFileArgument,
+    file: OptionalJobFileArgument = None,
+    plan: PlanOption = None,
     code: CodeOption = None,
     watch: WatchOption = False,
     wait_for_end: WaitOption = False,
@@ -80,31 +92,64 @@ def submit(
     """Submit a job. Its command runs in the directory of the file, unless the file names another.
 
     A document from standard input or a pipe has no directory: its command runs in the current one.
-    With --code the command runs on each machine in a copy of DIR, of at most 64 MiB packed.
+    With --code the command runs on each machine in a copy of DIR, of at most 64 MiB packed. With
+    --plan exactly what ``scavenger plan`` showed is submitted, once.
     """
     terminal = get_terminal(context)
     with ExitStack() as opened:
-        with nullcontext() if code is None else pack_code(code) as packed:
-            spec = read_job_file(file, name, None if packed is None else packed.digest)
-            require_cap(spec, file, is_waived=no_cap)
+        if plan is None:
+            with nullcontext() if code is None else pack_code(code) as packed:
+                source = require_file(file)
+                spec = read_job_file(source, name, None if packed is None else packed.digest)
+                require_cap(spec, source, is_waived=no_cap)
+                client = opened.enter_context(terminal.connect())
+                if packed is not None:
+                    send_code(terminal, client, packed)
+            # The parsed document, which names the directory of the file, and not the text.
+            job = client.submit(json.dumps(spec.document()), "json")
+        else:
+            require_plan_alone(file=file, code=code, name=name)
             client = opened.enter_context(terminal.connect())
-            if packed is not None:
-                send_code(terminal, client, packed)
-        # The parsed document, which names the directory of the file, and not the text.
-        job = client.submit(json.dumps(spec.document()), "json")
+            require_planned_cap(client.get_plan(plan), is_waived=no_cap)
+            job = client.submit_plan(plan)
         if output is not OutputFormat.TABLE:
             terminal.print_result(job, output, "")
         else:
             terminal.print_message(Text.assemble("Submitted ", plain_text(job.name, "bold")))
             # The controller has written down the price of the machines, where the file names none.
-            planned = spec if spec.price is not None else validate_job(job.spec)
-            terminal.print_message(render_plan(planned))
+            terminal.print_message(render_plan(validate_job(job.spec)))
             terminal.write_line(job.id)
         if watch:
             raise typer.Exit(follow_job(terminal, client, job.id, output))
         if wait_for_end:
             raise typer.Exit(wait_for_job(terminal, client, job.id))
     terminal.print_message(f"Next: scavenger watch {job.id}")
+
+
+def require_file(file: Path | None) -> Path:
+    """Return the file of a job; raises BadParameter where neither it nor a plan is named."""
+    if file is None:
+        raise typer.BadParameter("name a job document, or a plan: scavenger submit --plan ID")
+    return file
+
+
+def require_plan_alone(**others: object) -> None:
+    """Refuse what would change a plan; raises BadParameter."""
+    given = ", ".join(name for name, value in others.items() if value is not None)
+    if given:
+        raise typer.BadParameter(f"a plan is submitted as it is, so leave out {given}")
+
+
+def require_planned_cap(planned: PlanView, *, is_waived: bool) -> None:
+    """Refuse a plan without a cap, unless that is meant.
+
+    Raises:
+        InvalidInput: It has no max_cost, and the user does not say that this is meant.
+    """
+    if planned.cap is None and not is_waived:
+        message = "max_cost is missing, so nothing limits what the job spends: plan one with it"
+        next_step = "submit again, or pass --no-cap if no limit is meant"
+        raise InvalidInput(planned.id, [DocumentProblem("limits", message)], next_step)
 
 
 def send_code(terminal: Terminal, client: Client, packed: PackedCode) -> None:

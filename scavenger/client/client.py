@@ -7,7 +7,7 @@ awaited, and iterated with ``async for``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Literal
 from urllib.parse import quote
 
@@ -40,10 +40,13 @@ from scavenger.client.streams import (
     listen_once,
 )
 from scavenger.client.webhooks import WebhookMethods
+from scavenger.plan_schemas import PlanView
 from scavenger.reading_schemas import TelemetryView
 from scavenger.schemas import (
     CodeView,
     CostReportView,
+    DecisionList,
+    DecisionView,
     DiagnosticsView,
     EventView,
     HealthView,
@@ -171,9 +174,65 @@ class ControllerMethods(WebhookMethods):
         return found
 
     @one_request
-    def curve(self, job: str) -> ApiRequest[ShownCurve]:
-        """Return the cost/time curve of a job, which a notebook shows as a picture."""
-        return get(ShownCurve, f"{job_path(job)}/curve")
+    def plan(self, document: str, media: Literal["yaml", "json"] = "yaml") -> ApiRequest[PlanView]:
+        """Return what would become of a job document; nothing is launched or spent."""
+        return post(PlanView, "/v1/plans", document, media=media)
+
+    @one_request
+    def get_plan(self, plan: str) -> ApiRequest[PlanView]:
+        """Return a plan that was made before."""
+        return get(PlanView, f"/v1/plans/{quote(plan, safe='')}")
+
+    @one_request
+    def submit_plan(self, plan: str) -> ApiRequest[JobView]:
+        """Submit exactly what was planned; once, so that a repetition returns the same job.
+
+        Raises:
+            PlanExpired: Plan the document again.
+        """
+        return post(JobView, "/v1/jobs", {"plan": plan})
+
+    @one_request
+    def curve(self, job: str, decision: int | None = None) -> ApiRequest[ShownCurve]:
+        """Return the cost/time curve of a job, which a notebook shows as a picture.
+
+        Args:
+            job: Id of the job.
+            decision: Number of the choice whose curve is wanted; the last one if None.
+        """
+        parameters = {} if decision is None else {"decision": decision}
+        return get(ShownCurve, f"{job_path(job)}/curve", parameters)
+
+    @listing
+    def decisions(self, job: str) -> Listing[DecisionView]:
+        """Yield the choices of a job whose curves are kept, oldest first."""
+        request = get(DecisionList, f"{job_path(job)}/decisions", {"limit": MAX_PAGE_SIZE})
+        return iterate_items(request, lambda page: page.decisions)
+
+    @one_request
+    def what_if(
+        self,
+        job: str,
+        *,
+        price: str | None = None,
+        workers: Sequence[int] | str | None = None,
+        limits: Mapping[str, str | Sequence[int] | None] | None = None,
+        objective: str | Mapping[str, float] | None = None,
+    ) -> ApiRequest[ShownCurve]:
+        """Return the curve that a job would have with another price, workers, limits or objective.
+
+        Nothing is stored, and the job goes on as it is.
+
+        Args:
+            job: Id of the job.
+            price: Such as ``0.5 USD/h``.
+            workers: Worker counts, or a range such as ``1..8``.
+            limits: ``max_cost``, ``max_time`` and ``batch``; None removes a limit.
+            objective: Such as ``cheapest``, or ``{"time_weight": 0.7}``.
+        """
+        asked = {"price": price, "workers": workers, "limits": limits, "objective": objective}
+        question = {name: value for name, value in asked.items() if value is not None}
+        return post(ShownCurve, f"{job_path(job)}/curve/whatif", question)
 
     @one_request
     def telemetry(

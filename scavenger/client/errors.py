@@ -23,6 +23,7 @@
             │   ├── ConflictState          the job has ended, or is not so far
             │   ├── NothingHeld            no machine waits for a confirmation
             │   ├── IdempotencyInProgress  the first attempt is still at work: wait a moment
+            │   ├── PlanExpired            the plan is too old: plan the document again
             │   ├── SequenceGap            the worker did not introduce itself: agents do that
             │   └── PreconditionFailed     the job changed since it was read: read it again
             ├── RateLimited      too many requests
@@ -342,6 +343,13 @@ class IdempotencyInProgress(Conflict):
     remedy = "wait a moment, then look whether it took effect"
 
 
+class PlanExpired(Conflict):
+    """The plan is older than its 15 minutes; plan the document again, and submit that plan."""
+
+    code = "plan_expired"
+    remedy = "plan the document again: scavenger plan FILE"
+
+
 class SequenceGap(Conflict):
     """The worker did not introduce itself first; only agents see this, and introduce it again."""
 
@@ -464,6 +472,7 @@ _BY_STATUS = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
+    410: Conflict,
     412: Conflict,
     429: RateLimited,
 }
@@ -499,7 +508,7 @@ def list_command_for(path: str) -> str:
     ('scavenger token list', 'scavenger list')
     """
     commands = {"tokens": "token list", "sweeps": "admin sweep", "models": "models"}
-    commands |= {"webhooks": "webhook list"}
+    commands |= {"webhooks": "webhook list", "plans": "plan FILE"}
     kind = path.removeprefix("/v1/").partition("/")[0]
     return f"scavenger {commands.get(kind, 'list')}"
 

@@ -6,6 +6,7 @@ import csv
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from scavenger.drawing import draw_curve
 from scavenger.schemas import CurveView, PointView
 
 if TYPE_CHECKING:
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 class ShownCurve(CurveView):
     """The curve of a job, as ``client.curve`` returns it."""
+
+    def _repr_svg_(self) -> str:
+        """Return the picture that a notebook shows."""
+        return draw_curve(self)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return a row for each point, as JSON values; ``violations`` are joined by semicolons."""

@@ -177,7 +177,13 @@ def fill(engine: Engine) -> None:
     held = orphan("i-1", "key-1", JOB, "hold", "the database does not know it", NOW)
     with engine.begin() as connection:
         packages.store(connection, "default", CODE_SHA256, CODE, now)
-        plans.store(connection, "default", spec(), plan_view(id=PLAN), NOW)
+        plans.store(
+            connection,
+            "default",
+            spec(),
+            plan_view(id=PLAN, expires_at=now + timedelta(minutes=15)),
+            now,
+        )
         for number in range(ENTRIES):
             at = NOW + timedelta(seconds=number // 2)
             run = {"command": ["python", "train.py"], "code": CODE_SHA256}

@@ -15,6 +15,7 @@ from scavenger.cli.main import MainCommands
 from scavenger.cli.simulate import ComparisonResult
 from scavenger.client.notebook import ShownCurve
 from scavenger.errors import ExitCode
+from scavenger.plan_schemas import PlanView
 from scavenger.schemas import (
     CostReportView,
     DiagnosticsView,
@@ -67,6 +68,8 @@ LINES: dict[str, Line | None] = {
     "admin restore": None,
     "dashboard": Line(f"dashboard {JOB} --no-browser", lacking=f"dashboard {UNKNOWN}"),
     "doctor": Line("doctor --home {place}", DiagnosticsView, ExitCode.OTHER, asks=False),
+    "plan": Line("plan {place}/job.yaml", PlanView),
+    "explain": Line(f"explain {JOB}", ShownCurve, lacking=f"explain {UNKNOWN}"),
     "submit": Line("submit {place}/job.yaml", JobView),
     "list": Line("list", JobList),
     "show": Line(f"show {JOB}", JobView, lacking=f"show {UNKNOWN}"),

@@ -56,7 +56,9 @@ class House:
         with engine.begin() as connection:
             for project in ("alpha", "beta", "default"):
                 packages.store(connection, project, CODE_SHA256, CODE, datetime.now(UTC))
-            plans.store(connection, "alpha", spec(), plan_view(id=PLAN), NOW)
+            plans.store(
+                connection, "alpha", spec(), plan_view(id=PLAN, expires_at=datetime.now(UTC)), NOW
+            )
 
     def open(
         self,
