@@ -35,7 +35,7 @@ STYLE = """
 .scv-measured{fill:#0072B2;stroke:#0072B2}.scv-predicted,.scv-extrapolated{fill:#fff;stroke:#0072B2}
 .scv-extrapolated{stroke-dasharray:2.5 1.8}.scv-infeasible{fill:none;stroke:#767676}
 .scv-knee{fill:#D55E00;stroke:#111418}.scv-unsure{fill:none;stroke:#D55E00}
-.scv-running{fill:none;stroke:#007A5A;stroke-width:2.5}.scv-leader,.scv-error{stroke:#57606a}
+.scv-running{fill:none;stroke:#007A5A;stroke-width:2.5}.scv-leader,.scv-error{stroke:#57606a}.scv-error{stroke-opacity:.45}
 @media (prefers-color-scheme:dark){
 .scv-ground{fill:#111418}.scv text{fill:#e6edf3}.scv .scv-dim{fill:#9aa4af}
 .scv-grid{stroke:#262c33}.scv-axis{stroke:#6e7781}.scv-batch{stroke:#454c54}
@@ -363,7 +363,7 @@ def draw_limits(root: Element, curve: CurveView, plane: Plane) -> None:
                 **pixels(x=left, y=TOP, width=right - left, height=y - TOP),
             )
             line(root, "scv-limit", left, y, right, y)
-            write(root, left + 6, y - 5, text)
+            write(root, left + 6, y - 5 if y > TOP + 20 else y + 14, text)
         else:
             write(root, left + 6, TOP + 12, f"▴ {text}")
     if limits.max_time is not None:

@@ -7,10 +7,24 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from scavenger.drawing import draw_curve
-from scavenger.schemas import CurveView, PointView
+from scavenger.schemas import CurveView, LimitChancesView, PointView
 
 if TYPE_CHECKING:
     import pandas
+
+
+LIMIT_NAMES = [*LimitChancesView.model_fields]
+POINT_COLUMNS = [
+    *(name for name in PointView.model_fields if name != "meets"),
+    *(f"meets_{name}" for name in LIMIT_NAMES),
+]
+
+
+def row_of(point: PointView) -> dict[str, Any]:
+    """Return a point as one row of a table."""
+    row = point.model_dump(mode="json", exclude={"meets"})
+    chances = {f"meets_{name}": getattr(point.meets, name) for name in LIMIT_NAMES}
+    return {**row, **chances, "violations": "; ".join(point.violations)}
 
 
 class ShownCurve(CurveView):
@@ -21,16 +35,16 @@ class ShownCurve(CurveView):
         return draw_curve(self)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Return a row for each point, as JSON values; ``violations`` are joined by semicolons."""
-        return [
-            {**point.model_dump(mode="json"), "violations": "; ".join(point.violations)}
-            for point in self.points
-        ]
+        """Return a row for each point, as JSON values; ``violations`` are joined by semicolons.
+
+        The chances of meeting the limits are in ``meets_max_cost`` and ``meets_max_time``.
+        """
+        return [row_of(point) for point in self.points]
 
     def to_csv(self) -> str:
         """Return the points as CSV, with a line of names first."""
         text = StringIO()
-        writer = csv.DictWriter(text, [*PointView.model_fields], lineterminator="\n")
+        writer = csv.DictWriter(text, POINT_COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.to_rows())
         return text.getvalue()
@@ -43,4 +57,4 @@ class ShownCurve(CurveView):
         """
         import pandas
 
-        return pandas.DataFrame(self.to_rows(), columns=[*PointView.model_fields])
+        return pandas.DataFrame(self.to_rows(), columns=POINT_COLUMNS)

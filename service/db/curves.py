@@ -30,7 +30,7 @@ FIELDS_STORED_ELSEWHERE = {
 }
 MAX_CURVES_KEPT = 32  # of a job: the first, and the newest
 MAX_JUDGED_FORECASTS = 100  # older ones were made by other laws
-LIMIT_NAMES = ("max_cost", "max_time")
+JUDGED_LIMITS = ("max_cost", "max_time")
 MONEY_COLUMNS = ("cost", "cost_low", "cost_high")
 
 
@@ -133,7 +133,7 @@ def points_to_columns(points: list[PointView]) -> dict[str, list[Any]]:
 
 STORED_COLUMNS = (
     *(name for name in PointView.model_fields if name not in ("id", "meets")),
-    *(f"meets_{name}" for name in LIMIT_NAMES),
+    *(f"meets_{name}" for name in JUDGED_LIMITS),
 )
 
 
@@ -141,7 +141,7 @@ def point_to_row(point: PointView) -> dict[str, Any]:
     """Return what is stored of a point, by column."""
     row: dict[str, Any] = {name: value for name, value in point if name not in ("id", "meets")}
     row |= {name: float(row[name]) for name in MONEY_COLUMNS}
-    row |= {f"meets_{name}": getattr(point.meets, name) for name in LIMIT_NAMES}
+    row |= {f"meets_{name}": getattr(point.meets, name) for name in JUDGED_LIMITS}
     return {name: round_to_7_digits(value) for name, value in row.items()}
 
 
@@ -154,7 +154,7 @@ def columns_to_points(columns: dict[str, list[Any]]) -> list[PointView]:
 def row_to_point(row: dict[str, Any]) -> PointView:
     """Turn what is stored of a point into the point; earlier versions stored less."""
     source = "measured" if row.pop("measured", False) else "predicted"
-    meets = {name: row.pop(f"meets_{name}", None) for name in LIMIT_NAMES}
+    meets = {name: row.pop(f"meets_{name}", None) for name in JUDGED_LIMITS}
     name = point_id(row["workers"], row["global_batch"])
     money = {column: f"{row[column]:.7g}" for column in MONEY_COLUMNS}
     return PointView.model_validate({"source": source, **row, **money, "id": name, "meets": meets})

@@ -13,10 +13,10 @@ from sqlalchemy import Connection
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
-from scavenger.job.fields import format_price
 from scavenger.job.planning import objective_within_limits, planning_state, signature_of
 from scavenger.job.spec import JobSpec
 from scavenger.job.training import DownpourSpec
+from scavenger.money import format_rate
 from scavenger.plan_schemas import PlannedSearchView
 from scavenger.planning.decision import CurvePreview, decide, preview_curve
 from scavenger.planning.search.strategy import Probe, TrainOn
@@ -112,7 +112,7 @@ def check_plan(spec: JobSpec, plan: JobPlan, curve: CurveView) -> list[str]:
     """Say what else to know before a job is submitted, a sentence each."""
     most = spec.space.workers[-1]
     per_hour = spec.price_per_hour * most + spec.server_price * spec.strategy.servers
-    hourly = f"the largest cluster, {most} workers, costs {format_price(per_hour)}"
+    hourly = f"the largest cluster, {most} workers, costs {format_rate(float(per_hour))}"
     found = [hourly]
     if spec.limits.max_cost is None:
         found.append("limits.max_cost is missing, so no amount of money ends the job")
