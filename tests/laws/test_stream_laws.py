@@ -79,9 +79,12 @@ def read_on(urls: Sequence[str], job: str | None, seed: int) -> list[str]:
         ways = {"Last_Event_ID": str(last)} if chance.random() < 0.5 else {}
         asked = path if ways else f"{path}?after={last}"
         patience = chance.choice([1, 2, 5, 20, 1000])
+        comments = 0
         assert connection < 1000
         with follow(chance.choice(urls), KEYS.home_token, asked, **ways) as frames:
             for frame in frames:
+                comments += frame.kind == "comment"
+                assert comments < 5, "a minute of silence: it waits for what it has lost"
                 if frame.kind != "event":
                     continue
                 assert frame.number == frame.data["sequence"] > last
