@@ -67,7 +67,17 @@ def store_simulated_job(connection: Connection, outcome: SimulationOutcome, now:
     chosen_at = probes[-1].settled_at
     shown = curve_view(curve, spec, run.config, run.why, chosen_at)
     store_curve(connection, SIMULATED_JOB, shown, chosen_at)
-    finish(connection, outcome, now)
+    choice = {"phase": JobPhase.TRAINING, "chosen": run.config, "choice": run.why}
+    jobs.change_outcome(connection, SIMULATED_JOB, **choice)
+    record_event(connection, SIMULATED_JOB, chosen_at, "choice", run.why)
+    reason = (
+        f"simulated: reached its target on {run.config} after {outcome.time / 3600:.1f} h; its "
+        f"machines would have cost {outcome.cost:.2f} USD"
+    )
+    end = {"phase": JobPhase.SUCCEEDED, "reason": reason, "finished_at": now}
+    search = f"simulated: searched with {len(outcome.observations)} probes"
+    jobs.change_outcome(connection, SIMULATED_JOB, search=search, **end)
+    record_event(connection, SIMULATED_JOB, now, "succeeded", reason)
 
 
 def document_of(job: PaperJob) -> JobSpec:
@@ -126,21 +136,3 @@ def record_story(
         facts = {"workers": config.workers, "global_batch": config.global_batch}
         why = f"probe {number} settled on {config}"
         record_event(connection, SIMULATED_JOB, probe.settled_at, "probe", why, facts)
-
-
-def finish(connection: Connection, outcome: SimulationOutcome, now: datetime) -> None:
-    """Write down the choice and the end of the job."""
-    run = outcome.run
-    assert run is not None
-    config = run.config
-    reason = (
-        f"simulated: reached its target on {config} after {outcome.time / 3600:.1f} h; its "
-        f"machines would have cost {outcome.cost:.2f} USD"
-    )
-    choice = {"phase": JobPhase.TRAINING, "chosen": config, "choice": run.why}
-    jobs.change_outcome(connection, SIMULATED_JOB, **choice)
-    record_event(connection, SIMULATED_JOB, now, "choice", run.why)
-    end = {"phase": JobPhase.SUCCEEDED, "reason": reason, "finished_at": now}
-    search = f"simulated: searched with {len(outcome.observations)} probes"
-    jobs.change_outcome(connection, SIMULATED_JOB, search=search, **end)
-    record_event(connection, SIMULATED_JOB, now, "succeeded", reason)

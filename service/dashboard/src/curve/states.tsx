@@ -131,11 +131,14 @@ export function roundUp(value: number): number {
 function Finished({ job, curve, options }: { job: Outcome; curve: Curve; options: readonly Option[] }) {
   const chosen = options.find((option) => option.workers === curve.chosen?.workers && option.batch === curve.chosen?.global_batch);
   const actual = actualOf(job, curve);
-  if (!actual || !chosen) {
+  // Nothing ran in a simulated job: there is nothing to compare with.
+  const took = job.elapsed > 0 ? ` after ${formatSeconds(job.elapsed)} and ${formatDollars(job.cost.accrued.amount)}` : "";
+  if (!actual || !chosen || !took) {
     return (
       <Notice>
         <span data-state="finished">
-          The job has ended: {job.phase} after {formatSeconds(job.elapsed)} and {formatDollars(job.cost.accrued.amount)}. This is the curve of its last choice.
+          The job has ended: {job.phase}
+          {took}. This is the curve of its last choice.
         </span>
       </Notice>
     );
