@@ -18,7 +18,8 @@ from tests.integrations import trainer_scripts
 from tests.integrations.trainer_scripts import BATCH, EPOCHS, ITERATIONS, SAMPLES
 
 SCRIPT = str(Path(trainer_scripts.__file__))
-TRAINERS = ("transformers", "lightning")
+# And what their evaluation is called in the job.
+TRAINERS = {"transformers": "eval_loss", "lightning": "val_loss"}
 
 
 def facts(directory: Path, worker: str) -> Any:
@@ -55,3 +56,4 @@ def test_a_trainer_that_is_resized_ends_as_one_that_is_alone(trainer: str, tmp_p
     # The first iterations of a generation are not measured.
     assert len(losses) > ITERATIONS / 2
     assert 0 < metrics["loss"] < losses[0]
+    assert 0 < metrics[TRAINERS[trainer]] < losses[0]

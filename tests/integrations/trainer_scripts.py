@@ -63,6 +63,8 @@ def hugging_face(job) -> nn.Module:
         report_to=[],
         save_strategy="no",
         logging_strategy="no",
+        eval_strategy="steps",
+        eval_steps=10,
         disable_tqdm=True,
         seed=9,
     )
@@ -70,7 +72,6 @@ def hugging_face(job) -> nn.Module:
     connect(trainer, job)
     trainer.train()
     if job.is_leader:
-        trainer.evaluate()
         assert trainer.state.global_step == job.iteration
     return trainer.model
 
@@ -88,6 +89,10 @@ def lightning_trainer(job) -> nn.Module:
         def training_step(self, batch, _):
             return nn.functional.cross_entropy(self.network(batch["inputs"]), batch["labels"])
 
+        def validation_step(self, batch, _):
+            logits = self.network(batch["inputs"])
+            self.log("val_loss", nn.functional.cross_entropy(logits, batch["labels"]))
+
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), lr=0.01)
 
@@ -98,13 +103,15 @@ def lightning_trainer(job) -> nn.Module:
         accelerator="cpu",
         devices=1,
         max_epochs=1,
+        val_check_interval=10,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         callbacks=[SessionCallback(job)],
     )
-    trainer.fit(model, session_loader(job, loader, epochs=EPOCHS, seed=9))
+    validation = torch.utils.data.DataLoader(Numbers(), batch_size=SAMPLES)
+    trainer.fit(model, session_loader(job, loader, epochs=EPOCHS, seed=9), validation)
     return model
 
 

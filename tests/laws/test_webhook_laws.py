@@ -33,6 +33,7 @@ from tests.contract.host import resolve_to_public, webhook
 KEYS = ControllerKeys(home_token="a word from before", secret="s" * 48)
 NUMBERS = count(1)
 DAY = timedelta(days=1)
+BROKEN = "broken"  # the receiver that refuses everything
 Fate = Literal["deliver", "refuse", "lose", "redirect"]
 
 
@@ -61,6 +62,8 @@ class Network(httpx.AsyncBaseTransport):
         self.received[name] += 1
         self.moments.setdefault(name, []).append(int(request.headers["webhook-timestamp"]))
         fate = self.plan.pop() if self.plan else "deliver"
+        if name[0] == BROKEN:
+            fate = "refuse"
         if fate != "refuse":
             self.answered.add(name)
         self.life.step()
@@ -139,12 +142,12 @@ def next_try(engine: Engine) -> datetime | None:
 
 
 @given(
-    steps=st.lists(SAYS | WORKS | WAITS, max_size=25),
+    steps=st.lists(SAYS | WORKS | WAITS, max_size=14),
     plan=st.lists(FATES, max_size=4),
     seed=st.integers(0, 9),
 )
 @example(steps=[Say(0, "failed", True), Work(7), Wait(1), Work(None)], plan=["lose"], seed=0)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_event_arrives_and_is_sent_eight_times_at_most(
     engine: Engine, steps: Sequence[Say | Work | Wait], plan: list[Fate], seed: int
 ) -> None:
@@ -155,8 +158,9 @@ def test_every_event_arrives_and_is_sent_eight_times_at_most(
     chance, clock = random.Random(seed), [NOW]
     names = [f"job_{next(NUMBERS)}" for _ in range(2)]
     wanted = {"a": (EventKind.EVERY,), "b": (EventKind.FAILED, EventKind.SUCCEEDED)}
+    wanted[BROKEN] = (EventKind.FAILED,)
     ids = {name: f"whk_{next(NUMBERS)}" for name in wanted}
-    projects = {"a": "p0", "b": "*"}
+    projects = {"a": "p0", "b": "*", BROKEN: "*"}
     with engine.begin() as connection:
         connection.execute(schema.webhooks.delete())
         for number, name in enumerate(names):
@@ -190,6 +194,7 @@ def test_every_event_arrives_and_is_sent_eight_times_at_most(
                 clock[0] += timedelta(minutes=minutes)
     work(None)
     while (following := next_try(engine)) is not None:
+        assert max(network.received.values(), default=0) <= MAX_TRIES
         clock[0] = max(clock[0], following)
         work(None)
     with engine.connect() as connection:
@@ -203,10 +208,15 @@ def test_every_event_arrives_and_is_sent_eight_times_at_most(
         if (EventKind.EVERY in kinds or row.kind in kinds)
         and projects[name] in ("*", f"p{names.index(row.job)}")
     }
-    assert network.answered == expected == set(network.received)
+    lost = {message for message in expected if message[0] == BROKEN}
+    assert network.answered == expected - lost
+    assert set(network.received) == expected
     assert max(network.received.values(), default=0) <= MAX_TRIES
-    assert {row.state for row in left} <= {DeliveryState.DELIVERED}
-    assert len(left) == len(expected)
+    # A kill between a try's row and its request uses the try up.
+    assert all(network.received[message] >= MAX_TRIES - 3 for message in lost)
+    assert sorted((row.webhook == ids[BROKEN], row.state) for row in left) == sorted(
+        (message in lost, "failed" if message in lost else "delivered") for message in expected
+    )
     for moments in network.moments.values():
         assert timedelta(seconds=moments[-1] - moments[0]) <= DAY
 
