@@ -107,17 +107,19 @@ def submit(
                     send_code(terminal, client, packed)
             # The parsed document, which names the directory of the file, and not the text.
             job = client.submit(json.dumps(spec.document()), "json")
+            # The controller writes down the price of the machines, where the file names none.
+            wish = spec if spec.price is not None else validate_job(job.spec)
         else:
             require_plan_alone(file=file, code=code, name=name)
             client = opened.enter_context(terminal.connect())
             require_planned_cap(client.get_plan(plan), is_waived=no_cap)
             job = client.submit_plan(plan)
+            wish = validate_job(job.spec)
         if output is not OutputFormat.TABLE:
             terminal.print_result(job, output, "")
         else:
             terminal.print_message(Text.assemble("Submitted ", plain_text(job.name, "bold")))
-            # The controller has written down the price of the machines, where the file names none.
-            terminal.print_message(render_plan(validate_job(job.spec)))
+            terminal.print_message(render_plan(wish))
             terminal.write_line(job.id)
         if watch:
             raise typer.Exit(follow_job(terminal, client, job.id, output))

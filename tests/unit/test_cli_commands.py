@@ -214,8 +214,8 @@ COMMANDS = sorted(entry.name for entry in TABLE if entry.example or entry.name =
 
 def test_the_tree_is_complete():
     expected = (
-        "agent cancel cost curve dashboard demo doctor evaluate events fit list models offers "
-        "serve show simulate submit watch"
+        "agent cancel cost curve dashboard demo doctor evaluate events explain export fit list "
+        "models offers plan serve show simulate submit watch"
     )
     assert expected.split() == COMMANDS
 
