@@ -74,7 +74,7 @@ function Gone({ connection }: { connection: Connection }) {
   return (
     <div className={parts.stack} style={{ marginBottom: "1rem" }} data-banner="gone">
       <Notice tone="bad">
-        The controller does not answer since {formatMoment(connection.since, isUtc, now)}. What you see is as it was {formatAge(connection.since, now)}; jobs train on
+        The controller does not answer since {formatMoment(connection.since, isUtc, now)}. What you see is as it was then, {formatAge(connection.since, now)}; jobs train on
         without it. This page asks again by itself.
       </Notice>
     </div>
