@@ -50,6 +50,10 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "create_token": ("ci", UserRole.VIEWER),
     "revoke_token": ("a/b",),
     "listen": (ID, 0),
+    "plan": ("name: x",),
+    "get_plan": ("plan_1",),
+    "submit_plan": ("plan_1",),
+    **dict.fromkeys(("decisions", "what_if"), (ID,)),
     **dict.fromkeys(("get_job", "cancel", "wait", "curve", "events"), (ID,)),
 }
 
