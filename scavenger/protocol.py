@@ -447,6 +447,38 @@ class CommandExit:
         return f"{how}: {self.cause}" if self.cause else how
 
 
+MAX_LINE_LENGTH, MAX_LINES_OF_BATCH = 2000, 500
+LineText = Annotated[str, MaxLen(MAX_LINE_LENGTH)]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line that a command of a machine printed.
+
+    Attributes:
+        number: Counts the lines of the machine from 1; a missing number is a line that was dropped.
+        at: When it was printed, by the clock of the machine.
+    """
+
+    number: Count
+    at: AwareDatetime
+    text: LineText
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """Lines that the commands of a machine printed, in order; sending some again is no harm.
+
+    Attributes:
+        worker: Whose they are.
+        printed: How many the machine has printed by now, sent or not.
+    """
+
+    worker: ShortText
+    printed: Count
+    lines: Annotated[tuple[LogLine, ...], MaxLen(MAX_LINES_OF_BATCH)]
+
+
 def signal_name(number: int) -> str:
     """Return a signal's name, or its number if it has none.
 

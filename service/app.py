@@ -30,6 +30,7 @@ from service.api.routes import (
     events,
     health,
     jobs,
+    logs,
     machines,
     models,
     offers,
@@ -50,7 +51,7 @@ from service.auth.tokens import ControllerKeys, TokenDigest
 from service.db.access import StoredToken, store_token
 
 ROUTE_MODULES = (
-    *(jobs, orders, events, telemetry, machines, code, models, prices, offers, cost),
+    *(jobs, orders, events, telemetry, logs, machines, code, models, prices, offers, cost),
     *(sweeps, webhooks, curves, plans),
     *(agent, checkpoints, access, session, health, reference, dashboard),
 )

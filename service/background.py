@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from scavenger.schemas import PriceView
 from service.clouds.clouds import Clouds
 from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, PriceSource, Provider
-from service.db import clock, packages, partitions, prices, sessions, vms, webhooks
+from service.db import clock, log_lines, packages, partitions, prices, sessions, vms, webhooks
 from service.db.database import CONNECTION_TIMEOUTS
 from service.db.jobs import EVENTS_CHANNEL, JOB_CHANGES_CHANNEL, notify_job_changed
 from service.errors import CloudError, NotificationsUndelivered, UnknownPrice
@@ -321,6 +321,10 @@ class Maintenance:
             sessions.delete_ended(connection, clock.read(connection))
         with self.engine.begin() as connection:
             webhooks.delete_old_deliveries(connection, clock.read(connection) - self.keep)
+        with self.engine.begin() as connection:
+            lines = log_lines.delete_of_ended_jobs(connection, before)
+        if lines:
+            log.info("lines that jobs printed are deleted: %d", lines)
         for provider in self.clouds:
             try:
                 self._forget(provider)

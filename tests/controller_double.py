@@ -20,6 +20,7 @@ from scavenger.protocol import (
     EnrolmentReply,
     EnrolmentRequest,
     InterruptionNotice,
+    LogBatch,
     Reply,
     StepReport,
     VmLease,
@@ -60,6 +61,7 @@ class ControllerDouble:
         self.exits: list[CommandExit] = []
         self.restarts: list[CommandExit] = []
         self.notices: list[InterruptionNotice] = []
+        self.logs: list[LogBatch] = []
         self.heard_at = 0.0
         self.reports: list[StepReport] = []
         self.refused = 0
@@ -119,6 +121,9 @@ class ControllerDouble:
             return TypeAdapter(Reply).dump_json(Reply(None, 0))
         if path == "/v1/agent/notice":
             self.notices.append(TypeAdapter(InterruptionNotice).validate_json(content))
+            return b"{}"
+        if path == "/v1/agent/logs":
+            self.logs.append(TypeAdapter(LogBatch).validate_json(content))
             return b"{}"
         assert path == "/v1/agent/exit"
         ending = TypeAdapter(CommandExit).validate_json(content)

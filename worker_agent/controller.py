@@ -26,6 +26,7 @@ from scavenger.protocol import (
     EnrolmentRequest,
     Hello,
     InterruptionNotice,
+    LogBatch,
     Reply,
     StepReport,
     VmLease,
@@ -45,6 +46,7 @@ _HELLO = TypeAdapter(Hello)
 _REPORT = TypeAdapter(StepReport)
 _EXIT = TypeAdapter(CommandExit)
 _NOTICE = TypeAdapter(InterruptionNotice)
+_LOG = TypeAdapter(LogBatch)
 _WORKER = TypeAdapter(dict[str, str])
 _REPLY = TypeAdapter(Reply)
 _LEASE = TypeAdapter(VmLease)
@@ -99,6 +101,10 @@ class ControllerClient:
     def notice(self, message: InterruptionNotice) -> None:
         """Report that the cloud will take this machine back."""
         self._post("notice", _NOTICE.dump_json(message))
+
+    def send_log(self, message: LogBatch) -> None:
+        """Send lines that the command printed."""
+        self._post("logs", _LOG.dump_json(message))
 
     def fetch_code(self, file: IO[bytes]) -> str:
         """Write the code of this machine's job to a file; returns the SHA-256 of what arrived.

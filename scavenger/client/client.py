@@ -32,6 +32,7 @@ from scavenger.client.drivers import AwaitingDriver, BlockingDriver
 from scavenger.client.errors import NotFound, StillRunning, error_of_job
 from scavenger.client.methods import conversation, listing, one_request
 from scavenger.client.notebook import ShownCurve
+from scavenger.client.orders import OrderMethods
 from scavenger.client.streams import (
     News,
     follow_job_events,
@@ -74,7 +75,7 @@ UPLOAD_PART = 1 << 18
 MAX_IMPORTED_ROWS = 1000  # of one request; the controller allows twice as many
 
 
-class ControllerMethods(WebhookMethods):
+class ControllerMethods(OrderMethods, WebhookMethods):
     """The methods of both clients.
 
     Every method raises Unreachable where no controller answers, and a kind of ErrorResponse where

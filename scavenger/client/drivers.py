@@ -35,12 +35,12 @@ class Driver:
 
     Attributes:
         url: Base address of the controller.
-        pause: Seconds before a request whose answer was lost is sent again.
+        retry_pause: Seconds before a request whose answer was lost is sent again.
     """
 
     def __init__(self, url: str | None, token: str | None, pause: float) -> None:
         profile = ConnectionProfile(url, token) if url and token else find_profile(url, token)
-        self.url, self.pause, self._token = profile.url, pause, profile.token
+        self.url, self.retry_pause, self._token = profile.url, pause, profile.token
 
     def _http_options(self) -> dict[str, Any]:
         try:
@@ -62,7 +62,7 @@ class Driver:
         return failure
 
     def _seconds(self, pause: Sleep) -> float:
-        return max(pause.seconds, pause.turns * self.pause)
+        return max(pause.seconds, pause.turns * self.retry_pause)
 
 
 class BlockingDriver(Driver):

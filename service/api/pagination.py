@@ -137,5 +137,13 @@ async def long_page_query(
     return PageQuery(codec, limit, cursor)
 
 
+async def log_page_query(
+    codec: Cursors, limit: PageLimit = 200, cursor: PageCursor = None
+) -> PageQuery:
+    """Return the page that a request asks for, of 200 entries unless it says otherwise."""
+    return PageQuery(codec, limit, cursor)
+
+
 Page = Annotated[PageQuery, Depends(page_query)]
+LogPage = Annotated[PageQuery, Depends(log_page_query)]
 LongPage = Annotated[PageQuery, Depends(long_page_query)]

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
 from functools import partial
 
 from sqlalchemy import Engine
@@ -45,7 +44,7 @@ from service.reconciler.launches import (
     store_refusal,
 )
 from service.state.job_state import JobState
-from service.state.loader import load_ordered_job
+from service.state.loader import OrderedJob, load_ordered_job
 
 log = logging.getLogger(__name__)
 
@@ -267,9 +266,8 @@ class Fleet:
                 )
                 return None
             labels = self.resource_labels.labels(vm.launch_key, vm.stamp or stamp)
-            money = current.cap_at(vm.intended_at)
         try:
-            instance = provider.launch(self._launch_request(vm, labels, money))
+            instance = provider.launch(self._launch_request(current, vm, labels))
         except (OutOfCapacity, QuotaReached, CredentialsRefused, LaunchRefused) as error:
             with under_lease(self.engine, lease) as connection:
                 store_refusal(connection, job, vm, now, error)
@@ -287,16 +285,12 @@ class Fleet:
                 store_launch(connection, vm, instance, now)
         return None
 
-    def _launch_request(
-        self, vm: Vm, labels: Mapping[str, str], money: Decimal | None
-    ) -> LaunchRequest:
+    def _launch_request(self, job: OrderedJob, vm: Vm, labels: Mapping[str, str]) -> LaunchRequest:
         """Compose the launch of a machine; a repetition with the same key composes the same.
 
-        Args:
-            vm: The machine.
-            labels: What proves it ours.
-            money: The job's cap when the machine was intended; it may be another by now.
+        So the cap is that of the moment of the intent, however it was changed since.
         """
+        money = job.cap_at(vm.intended_at)
         return LaunchRequest(
             launch_key=vm.launch_key,
             offer=vm.offer,

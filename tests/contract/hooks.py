@@ -25,6 +25,7 @@ LISTS = (
     f"deliveries of {THERE['{webhook}']}",
     f"decisions of {JOB}",
     "machines",
+    f"logs of {JOB}",
     *(f"cost by {by}" for by in ("job", "model", "project", "cloud", "day")),
 )
 

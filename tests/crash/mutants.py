@@ -29,6 +29,8 @@ from service.reconciler.apply import record_action
 from service.reconciler.fleet import CurrentTime, Fleet
 from service.reconciler.launches import roles_of
 from service.state.job_state import JobState
+from service.state.loader import OrderedJob
+from service.state.orders import NO_ORDERS
 from tests import builders
 from tests.crash import troupe
 from tests.crash.__main__ import database
@@ -44,6 +46,11 @@ launch, order_end, launched, take = (
 begin = sweeps.begin
 
 
+def unordered(job: StoredJob) -> OrderedJob:
+    """Return a job that has no orders."""
+    return OrderedJob(job, NO_ORDERS, job.spec)
+
+
 def key_with_the_answer(
     fleet: Fleet, lease: JobLease, job: StoredJob, vm: Vm, present: CurrentTime
 ) -> None:
@@ -55,7 +62,7 @@ def key_with_the_answer(
         ledger.reserve_attempt(connection, vm, job.spec.limits.max_cost, now, boot, stamp)
     key = str(uuid4())
     labels = fleet.resource_labels.labels(key, stamp)
-    asked = replace(fleet._launch_request(job, vm, labels), launch_key=key)
+    asked = replace(fleet._launch_request(unordered(job), vm, labels), launch_key=key)
     instance = provider.launch(asked)
     with under_lease(fleet.engine, lease) as connection:
         mine = schema.vms.c.id == vm.id
@@ -86,7 +93,7 @@ def launch_then_intend(
             price_per_hour=terms.price_per_hour,
             prepaid=span.total_seconds(),
         )
-        provider.launch(fleet._launch_request(snapshot.job, vm, labels))
+        provider.launch(fleet._launch_request(unordered(snapshot.job), vm, labels))
     launch(fleet, lease, snapshot, action, present)
 
 

@@ -15,6 +15,7 @@ from scavenger.cli.main import MainCommands
 from scavenger.cli.simulate import ComparisonResult
 from scavenger.client.notebook import ShownCurve
 from scavenger.errors import ExitCode
+from scavenger.order_schemas import OrderList
 from scavenger.plan_schemas import PlanView
 from scavenger.schemas import (
     CostReportView,
@@ -81,6 +82,12 @@ LINES: dict[str, Line | None] = {
         code=ExitCode.NOT_FOUND,
         lacking=f"export {UNKNOWN} {{place}} --to mlflow",
     ),
+    "resize": Line(f"resize {JOB} --to 2,128 --yes", lacking=f"resize {UNKNOWN} --to auto --yes"),
+    "probe": Line(f"probe {JOB} 1,128", lacking=f"probe {UNKNOWN} 1,128"),
+    "pause": Line(f"pause {JOB}", lacking=f"pause {UNKNOWN}"),
+    "resume": Line(f"resume {JOB}", None, ExitCode.CONFLICT, f"resume {UNKNOWN}"),
+    "limit": Line(f"limit {JOB} --max-time 3h", lacking=f"limit {UNKNOWN} --max-time 3h"),
+    "orders": Line(f"orders {JOB}", OrderList, lacking=f"orders {UNKNOWN}", has_names=False),
     "cancel": Line(f"cancel {JOB} --yes", lacking=f"cancel {UNKNOWN} --yes"),
     "models": Line("models", StoredModelList),
     "offers": Line("offers", OfferList, has_names=False),

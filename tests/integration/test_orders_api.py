@@ -12,6 +12,8 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
+from scavenger.client.client import Client
+from scavenger.client.errors import PreconditionFailed
 from scavenger.cluster import ClusterConfig
 from scavenger.order_schemas import OrderView
 from scavenger.schemas import JobPhase, JobView, ProblemView
@@ -21,6 +23,7 @@ from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
 from service.db import jobs, vms
 from tests.builders import HERE, document, offer
+from tests.contract.host import JOB, host
 from tests.fakecloud.object_server import ObjectShelf
 from tests.integration.keeper import open_keeper
 
@@ -239,3 +242,26 @@ def test_a_job_without_a_lasting_checkpoint_is_not_paused(engine: Engine) -> Non
         answer = keeper.client.post(f"/v1/jobs/{job}/actions/pause", json={}, headers=headers)
         assert answer.status_code == 409
         assert "run.checkpoints.directory" in answer.json()["detail"]
+
+
+def test_the_client_gives_every_order_and_reads_what_became_of_it(engine: Engine) -> None:
+    with host(engine) as controller, Client(controller.url, KEYS.home_token) as scavenger:
+        scavenger.resize(JOB, (2, 128), reason="it pays")
+        with pytest.raises(PreconditionFailed) as refused:
+            scavenger.resize(JOB, "cheapest", seen='"an-old-version"')
+        current = refused.value.problem.current
+        assert current is not None
+        scavenger.resize(JOB, "auto", seen=current.etag)
+        scavenger.probe(JOB, 1, 128)
+        scavenger.change_limits(JOB, {"max_cost": None}, objective={"time_weight": 0.5})
+        scavenger.pause(JOB)
+        scavenger.resume(JOB)
+        listed = list(scavenger.orders(JOB))
+        assert [each.kind for each in listed] == [
+            *("resume", "pause", "change", "probe", "resize", "resize")
+        ]
+        assert (listed[-1].wish, listed[-1].reason) == (
+            {"to": {"workers": 2, "global_batch": 128}},
+            "it pays",
+        )
+        assert scavenger.get_job(JOB).spec["objective"] == {"time_weight": 0.5}

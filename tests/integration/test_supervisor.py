@@ -592,3 +592,42 @@ def test_a_machine_whose_code_never_comes_ends_with_its_lease(machine: Machine) 
     machine.controller.lease = 0.0
     until(machine.ended)
     assert not machine.controller.exits
+
+
+def lines_of(controller: ControllerDouble) -> list[str]:
+    """Return what the controller was sent of the output, each line once."""
+    found = {line.number: line.text for batch in controller.logs for line in batch.lines}
+    return [found[number] for number in sorted(found)]
+
+
+def test_what_a_command_prints_is_sent_while_it_runs_and_its_last_line_before_the_end(
+    machine: Machine,
+) -> None:
+    machine.controller.enrolled = replace(
+        machine.controller.enrolled, secrets={"HF_TOKEN": "hf_0123456789"}
+    )
+    machine.start(
+        "print('up', os.environ['HF_TOKEN'], flush=True)\n"
+        "while not os.path.exists('seen'): time.sleep(0.01)\n"
+        "print('down', end='', flush=True)",
+        SCAVENGER_PREPAID="1.5",
+    )
+    until(lambda: lines_of(machine.controller))
+    assert lines_of(machine.controller) == ["up [redacted]"]
+    (machine.directory / "seen").touch()
+    assert machine.ending().code == 0
+    assert lines_of(machine.controller) == ["up [redacted]", "down"]
+
+
+def test_a_command_that_floods_its_output_is_not_slowed_by_a_controller_that_is_away(
+    machine: Machine,
+) -> None:
+    machine.controller.is_silent.set()
+    machine.start("for n in range(200_000): print(f'line {n}')\nopen('done', 'w').close()")
+    until(lambda: (machine.directory / "done").exists(), patience=IN_TIME)
+    machine.controller.is_silent.clear()
+    machine.ending()
+    found = lines_of(machine.controller)
+    assert found[-1] == "line 199999"
+    assert 0 < len(found) <= 5000 + 2 * 500
+    assert machine.controller.logs[-1].printed == 200_000

@@ -16,6 +16,8 @@ from scavenger.job.run import CheckpointsSpec, RunSpec
 from service.clouds.boot import render_boot_script
 from service.clouds.provider import Boot
 from service.reconciler.fleet import ControllerContact, Fleet
+from service.state.loader import OrderedJob
+from service.state.orders import NO_ORDERS
 from tests.builders import boot, job, spec, vm
 
 MAX_SCRIPT_BYTES = 4096
@@ -43,7 +45,8 @@ def script_of(run: RunSpec) -> str:
     """Render the script of the machine of a job that runs something."""
     fleet: Any = Fleet(*nothing, CONTACT, *nothing[1:])
     given_job = job(spec=spec().model_copy(update={"run": run}))
-    return render_boot_script(fleet._launch_request(given_job, vm(1), {}).boot)
+    unordered = OrderedJob(given_job, NO_ORDERS, given_job.spec)
+    return render_boot_script(fleet._launch_request(unordered, vm(1), {}).boot)
 
 
 @settings(max_examples=2000, deadline=None)

@@ -24,21 +24,26 @@ from unittest.mock import patch
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 
+from scavenger.protocol import VmLease
 from service import ledger
+from service.api.routes import agent
+from service.auth.permissions import WorkerPrincipal
 from service.clouds import google_machine
 from service.clouds.google_machine import GOOGLE_JOB_LABEL
 from service.clouds.provider import Instance, LaunchRequest
-from service.db import controllers, vms
+from service.db import controllers, jobs, vms
 from service.db.database import migrate
-from service.db.jobs import StoredJob
 from service.db.vms import Vm
 from service.offers import BillingTerms
 from service.postgres.server import EmbeddedPostgres
 from service.prices import PriceBook
 from service.reconciler import diff
+from service.reconciler import fleet as fleet_module
 from service.reconciler.diff import VmChange
 from service.reconciler.fleet import Fleet
 from service.state.job_state import JobState
+from service.state.loader import OrderedJob, load_ordered_job
+from service.state.orders import NO_ORDERS
 from tests.fakecloud.emulator import Emulator, open_emulator
 from tests.money.runs import play
 from worker_agent.errors import ControllerUnreachable
@@ -122,7 +127,7 @@ def afford_without_boot(snapshot: JobState, workers: int, servers: int) -> bool:
 
 
 def launch_elsewhere(
-    fleet: Fleet, job: StoredJob, vm: Vm, labels: Mapping[str, str]
+    fleet: Fleet, job: OrderedJob, vm: Vm, labels: Mapping[str, str]
 ) -> LaunchRequest:
     """Repeat a launch under its key in the next zone."""
     request, zones = launch_request(fleet, job, vm, labels), fleet.clouds[vm.cloud].traits.zones
@@ -155,6 +160,28 @@ def list_aggregated(provider: Any) -> tuple[Instance, ...]:
             zone = place.removeprefix("zones/")
             found += [instance_of(shown, zone) for shown in scope.instances]
     return tuple(found)
+
+
+def renew_by_an_old_cap(api: Any, caller: WorkerPrincipal) -> VmLease:
+    """Read the cap, and only then wait for an order that lowers it."""
+    with api.engine.begin() as connection:
+        found = load_ordered_job(connection, caller.job)
+        left = ledger.reserve_more_time(
+            connection,
+            caller.job,
+            caller.worker,
+            found.job.spec.limits.max_cost,
+            api.now(),
+            is_over=found.is_held,
+        )
+    return VmLease(max(left.total_seconds(), 0.0))
+
+
+def forget_orders(connection: Connection, job: str) -> OrderedJob:
+    """Launch by the job as it was submitted."""
+    found = jobs.find(connection, job)
+    assert found is not None
+    return OrderedJob(found, NO_ORDERS, found.spec)
 
 
 def bill_no_minimum(terms: BillingTerms, span: timedelta) -> timedelta:
@@ -192,6 +219,8 @@ IN_THE_LEDGER: Mapping[str, tuple[tuple[object, str, object], ...]] = {
     "two renewals at once": ((vms, "lock_job", lambda *_: None),),
     "gone when a list omits it": ((diff, "diff_unlisted", bury_at_once),),
     "missed once, missed for ever": ((vms, "record_missing", stay_missed),),
+    "a cap read before an order": ((agent, "lease", renew_by_an_old_cap),),
+    "launched by an old cap": ((fleet_module, "load_ordered_job", forget_orders),),
     "an old lease may write": ((controllers, "verify_lease", lambda *_: None),),
 }
 GOOGLE_PROVIDER = "service.clouds.google.GoogleProvider"

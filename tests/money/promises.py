@@ -26,7 +26,7 @@ def check(world: World) -> None:
 
 def the_bill_is_covered(world: World, rows: Sequence[Vm]) -> None:
     """Neither what is billed nor what would be, if all went silent now, is above its bounds."""
-    cap, now = world.spec.limits.max_cost, world.clock.now()
+    cap, now = world.cap, world.clock.now()
     billed, silent = world.bill(now, rows), world.bill(FOREVER, rows)
     reserved = ledger.committed(rows)
     if cap is not None:

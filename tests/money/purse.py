@@ -50,7 +50,7 @@ from tests.fakecloud.faults import (
 from tests.fakecloud.machine import Market, State
 from tests.money import promises
 from tests.money.stage import Stage, crash
-from tests.money.world import EXACTLY, FOREVER, Journey, Manners, World
+from tests.money.world import EXACTLY, FOREVER, WISHES, Journey, Manners, World
 
 LONGEST_PAUSE = 1.0  # seconds a tick may be held up; max_boot_seconds has room for it
 LEAST_SPARE = 4.0
@@ -84,6 +84,7 @@ places = st.integers(0, 3)
 controllers = st.integers(0, 1)
 spans = st.sampled_from([0.001, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 610.0, 3600.0])
 seldom = st.sampled_from([False] * 9 + [True])
+wishes = st.sampled_from(WISHES)
 trifles = st.sampled_from([-0.001, 0.0, 0.001])
 
 faults = st.sampled_from(
@@ -259,6 +260,23 @@ class Purse(RuleBasedStateMachine):
         if is_meant:
             self.world.cancel()
 
+    # Users.
+
+    @rule(wish=wishes)
+    def order(self, wish: str) -> None:
+        self.counts[f"{wish}: {'given' if self.world.order(wish) else 'refused'}"] += 1
+
+    @rule(controller=controllers, step=st.integers(1, LAST_STEP), wish=wishes)
+    def order_within_a_tick(self, controller: int, step: int, wish: str) -> None:
+        self.world.take(controller)
+        with self.stage.interrupted(step, lambda: self.world.order(wish)):
+            self.world.tick(controller)
+
+    @precondition(has_running)
+    @rule(place=places, wish=wishes)
+    def order_while_a_lease_is_renewed(self, place: int, wish: str) -> None:
+        self.world.order_and_renew(*self._some(place), wish)
+
     # Time.
 
     @rule(seconds=spans)
@@ -285,7 +303,7 @@ class Purse(RuleBasedStateMachine):
 
     @rule(trifle=trifles, slice_too=st.booleans())
     def wait_until_the_money_ends(self, trifle: float, slice_too: bool) -> None:
-        cap, rows = self.world.spec.limits.max_cost, self.world.rows()
+        cap, rows = self.world.cap, self.world.rows()
         rate = sum((vm.price_per_hour for vm in rows if vm.is_alive), Decimal(0))
         if cap is None or not rate:
             return

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from tests.money import promises
 from tests.money.purse import Purse
 from tests.money.runs import prepare_price_watch
 from tests.money.stage import Stage
-from tests.money.world import Manners
+from tests.money.world import TRIFLE, Journey, Manners
 
 Make = Callable[..., Purse]
 RENTED = Manners(boot=0.0, spare=300.0, ending=6.0, lag=0.0, seed=0, minimum=60.0)
@@ -155,6 +156,78 @@ def test_a_launch_that_arrives_when_its_name_is_free_again_makes_a_machine_that_
         promises.check(purse.world)
     assert len(purse.world.cloud.machines()) == 2
     assert not purse.world.machines()
+
+
+def run_two(make: Make) -> Purse:
+    """Train on two machines."""
+    purse = make("20 USD")
+    for _ in range(4):
+        purse.tick(0)
+        purse.all_speak()
+    assert len(list(purse.world.running())) == 2
+    return purse
+
+
+def test_a_lease_that_waits_for_a_lower_cap_is_renewed_under_it(make: Make) -> None:
+    purse = run_two(make)
+    purse.wait(300.0)
+    (truth, vm), _ = purse.world.running()
+    purse.world.order_and_renew(truth, vm, "least cap")
+    promises.check(purse.world)
+    assert purse.world.cap == ledger.committed(purse.world.rows()).quantize(TRIFLE, ROUND_CEILING)
+
+
+def test_machines_are_launched_under_the_cap_of_now(make: Make) -> None:
+    purse = make("20 USD")
+    assert purse.world.order("larger cap")  # twice of nothing
+    for _ in range(3):
+        purse.tick(0)
+    assert not purse.world.cloud.machines()
+    promises.check(purse.world)
+
+
+def test_a_job_that_is_paused_while_a_launch_is_planned_launches_nothing(make: Make) -> None:
+    """At each step of the tick that launches; what was launched by then ends."""
+    steps = 0
+    while True:
+        purse, given = make("20 USD"), []
+        steps += 1
+        order = partial(purse.world.order, "pause")
+        with purse.stage.interrupted(steps, lambda order=order, given=given: given.append(order())):
+            purse.world.tick(0)
+        if not given:
+            break
+        for _ in range(20):
+            purse.tick(0)
+            purse.wait(3.0)
+        assert not purse.world.machines(), steps
+        launched = len(purse.world.cloud.machines())
+        purse.wait(3600.0)
+        purse.tick(0)
+        assert len(purse.world.cloud.machines()) == launched
+        purse.world.close()
+        purse.world = None
+    assert steps > 10
+
+
+def test_a_paused_job_is_resumed_under_its_cap(make: Make) -> None:
+    purse = run_two(make)
+    assert purse.world.order("pause")
+    for truth, vm in list(purse.world.running()):
+        purse.world.renew(truth, vm, Journey(0.0, 0.0, False, (lambda: None, lambda: None)))
+    for _ in range(5):
+        purse.tick(0)
+        purse.wait(10.0)
+    assert not purse.world.machines()
+    spent = ledger.accrued(purse.world.rows(), purse.world.clock.moment())
+    purse.wait(36_000.0)
+    assert ledger.accrued(purse.world.rows(), purse.world.clock.moment()) == spent
+    assert purse.world.order("resume")
+    for _ in range(4):
+        purse.tick(0)
+        purse.all_speak()
+    assert len(list(purse.world.running())) == 2
+    promises.check(purse.world)
 
 
 @pytest.mark.parametrize("cloud", ["aws", "google"])

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
-from sqlalchemy import Engine, delete, text
+from sqlalchemy import Connection, Engine, delete, text
 
+from scavenger.job.fields import format_money
 from scavenger.job.spec import JobSpec
+from scavenger.order_schemas import (
+    ChangeRequest,
+    OrderKind,
+    PauseRequest,
+    ProbeRequest,
+    ResizeRequest,
+    ResumeRequest,
+)
 from scavenger.protocol import Hello, InterruptionNotice, Progress, StepReport, VmLease
 from scavenger.worker_env import WorkerEnv
 from service import ledger
 from service.api.problems import ApiProblem as Refused
 from service.api.routes import agent
+from service.api.routes.orders import OrderBody, OrderRequest, give_order
 from service.api.telemetry import store_report, validate_rows
 from service.auth.permissions import WorkerPrincipal
 from service.background import SpotPriceWatch
 from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
+from service.clouds.storage import CheckpointStorage
 from service.db import controllers, directives, jobs, schema, vms, workers
 from service.db.vms import Vm
 from service.errors import LeaseLost, ProviderUnavailable
@@ -31,6 +44,7 @@ from service.reconciler.actions import Action
 from service.reconciler.agenda import Agenda
 from service.reconciler.fleet import Fleet
 from service.reconciler.tick import Reconciler
+from service.state.loader import load_ordered_job
 from tests.builders import CONTACT, NOW
 from tests.crash import virtual_time
 from tests.fakecloud.cloud import FakeCloud, Truth
@@ -45,6 +59,18 @@ from worker_agent.errors import ControllerUnreachable
 from worker_agent.supervisor.lifetime import LeaseKeeper
 
 JOB, FOREVER = "job_1", 1e8
+TRIFLE = Decimal("1e-12")  # dollars; the least that a document can say is far below
+WISHES = (
+    *("pause", "resume", "least cap", "larger cap", "no cap", "auto"),
+    *(f"{kind} {workers}" for kind in ("resize", "probe") for workers in (1, 2, 3)),
+)
+BODIES: Mapping[OrderKind, type[OrderBody]] = {
+    "resize": ResizeRequest,
+    "probe": ProbeRequest,
+    "pause": PauseRequest,
+    "resume": ResumeRequest,
+    "change": ChangeRequest,
+}
 EXACTLY = Decimal("1e-9")  # dollars; bills are sums of floats
 
 
@@ -269,6 +295,67 @@ class World:
             jobs.request_cancel(connection, JOB, self.clock.moment())
         self.announce()
 
+    # What users order.
+
+    @property
+    def cap(self) -> Decimal | None:
+        """What the job may cost, as its orders have changed it."""
+        with self.engine.connect() as connection:
+            return load_ordered_job(connection, JOB).job.spec.limits.max_cost
+
+    def order(self, wish: str) -> bool:
+        """Let a user order something; whether it was not refused."""
+        with suppress(Refused), self.engine.begin() as connection:
+            self._give(connection, wish)
+            return True
+        return False
+
+    def order_and_renew(self, truth: Truth, vm: Vm, wish: str) -> None:
+        """Let a lease be renewed while an order is given: one waits for the other."""
+        answers: list[VmLease] = []
+        other = threading.Thread(target=lambda: answers.append(self._answer(vm.id)))
+        with suppress(Refused), self.engine.begin() as connection:
+            self._give(connection, wish)
+            other.start()
+            self._wait_for_lock(other)
+        if other.ident is None:
+            other.start()
+        other.join()
+        self._obey(truth, answers[0].remaining)
+
+    def _give(self, connection: Connection, wish: str) -> None:
+        """Give an order as the API does; its figures are those of the moment."""
+        kind, document = self._wish(connection, wish)
+        body = BODIES[kind].model_validate(document)
+        api: Any = SimpleNamespace(
+            engine=self.engine,
+            now=self.clock.moment,
+            clouds=self.clouds,
+            storage=CheckpointStorage(Path("/srv")),
+            machine_type=self.provider.traits.machine_type,
+        )
+        give_order(api, JOB, OrderRequest(kind, body, "a token", None), connection)
+        self.announce()
+
+    def _wish(self, connection: Connection, wish: str) -> tuple[OrderKind, dict[str, Any]]:
+        match wish:
+            case "pause" | "resume":
+                return wish, {}
+            case "least cap" | "larger cap":
+                least = ledger.committed(vms.of_job(connection, JOB)).quantize(
+                    TRIFLE, ROUND_CEILING
+                )
+                amount = max(least, TRIFLE) * (1 if wish == "least cap" else 2)
+                return "change", {"limits": {"max_cost": format_money(amount)}}
+            case "no cap":
+                return "change", {"limits": {"max_cost": None}}
+            case "auto":
+                return "resize", {"to": "auto"}
+            case _:
+                kind, _, workers = wish.partition(" ")
+                point = {"workers": int(workers), "global_batch": 96}
+                return ("probe", point) if kind == "probe" else ("resize", {"to": point})
+
     def break_zone(self, zone: str) -> None:
         """Let every call about a zone fail, by its letter; its machines run on."""
         self.cloud.break_zone(self.habits.zone(zone))
@@ -308,27 +395,32 @@ class World:
             answered.append(self._carry(worker, journey))
             return answered[-1]
 
+        drains: list[bool] = []
+
         me = WorkerEnv(controller="", token="", job=JOB, worker=vm.id, prepaid=vm.prepaid)
-        prepaid = LeaseKeeper(SimpleNamespace(lease=lease), me, self.clock.now)
+        prepaid = LeaseKeeper(
+            SimpleNamespace(lease=lease), me, self.clock.now, lambda: drains.append(True)
+        )
         prepaid.renew()
         if answered:
             self._obey(truth, prepaid.left())
+        if drains:
+            self.end_command(truth, vm, -15)
 
     def renew_both(self, first: tuple[Truth, Vm], second: tuple[Truth, Vm]) -> None:
         """Let two agents be answered at once: one transaction begins before the other has ended."""
-        answers: list[float] = []
+        answers: list[VmLease] = []
         other = threading.Thread(target=lambda: answers.append(self._answer(second[1].id)))
         with self.engine.begin() as connection:
-            cap = self.spec.limits.max_cost
-            job = jobs.find(connection, JOB)
-            is_over = job.phase.is_final or job.cancel_requested_at is not None
+            found = load_ordered_job(connection, JOB)
+            cap, is_over = found.job.spec.limits.max_cost, found.is_held
             now = self.clock.moment()
             left = ledger.reserve_more_time(connection, JOB, first[1].id, cap, now, is_over=is_over)
             other.start()
             self._wait_for_lock(other)
         other.join()
         self._obey(first[0], left.total_seconds())
-        self._obey(second[0], answers[0])
+        self._obey(second[0], answers[0].remaining)
 
     def speak(self, truth: Truth, vm: Vm) -> None:
         """Let a machine's agent say hello, or that it does as it was told."""
@@ -363,18 +455,18 @@ class World:
         """Bring a request to the controller and its answer back, if that arrives."""
         self.clock.advance(journey.there)
         journey.meanwhile[0]()
-        left = self._answer(worker)
+        answer = self._answer(worker)
         self.clock.advance(journey.back)
         journey.meanwhile[1]()
         if journey.is_lost:
             raise ControllerUnreachable("lost")
-        return VmLease(left)
+        return answer
 
-    def _answer(self, worker: str) -> float:
+    def _answer(self, worker: str) -> VmLease:
         """Answer a request for a lease, as the API does."""
         api = SimpleNamespace(engine=self.engine, now=self.clock.moment)
         try:
-            return agent.lease(api, WorkerPrincipal(worker, JOB, 1, 0.0)).remaining
+            return agent.lease(api, WorkerPrincipal(worker, JOB, 1, 0.0))
         except Refused as error:
             raise ControllerUnreachable(str(error)) from error
 

@@ -29,6 +29,9 @@ class LeaseKeeper:
     Args:
         clock: A monotonic clock, so that a change of the system time moves no lease.
         on_drain: Called each time the controller says that the worker is to leave.
+
+    Attributes:
+        period: Seconds between two renewals.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class LeaseKeeper:
     ) -> None:
         self._controller = controller
         self._worker = settings.worker
-        self._period = min(LEASE_RENEWAL, settings.prepaid / 3)
+        self.period = min(LEASE_RENEWAL, settings.prepaid / 3)
         self._clock, self._on_drain = clock, on_drain
         self._timer: PowerOffTimer | None = None
         span = settings.prepaid
@@ -58,7 +61,7 @@ class LeaseKeeper:
         """Renew periodically; without an answer the lease keeps its end."""
         while True:
             self.renew()
-            time.sleep(self._period)
+            time.sleep(self.period)
 
     def renew(self) -> None:
         # Counted from before the request, so a slow network shortens the lease, never extends it.

@@ -32,6 +32,7 @@ from worker_agent.supervisor.exit_reason import (
     Stalled,
 )
 from worker_agent.supervisor.lifetime import LeaseKeeper, ShutdownSignal
+from worker_agent.supervisor.log_lines import LineBuffer, redact_secrets
 from worker_agent.supervisor.processes import (
     count_oom_kills,
     dump_stacks,
@@ -46,7 +47,6 @@ TERMINATION_GRACE = 4.5  # from SIGTERM to the end of the machine, after its lea
 OUTPUT_GRACE = 0.5  # for the last output, after that
 STACK_DUMP_TIME = 1.0  # to write stacks before a process that hangs is killed
 KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second as a shell reports it
-MIN_REDACTED_LENGTH = 6  # shorter secrets would redact parts of ordinary words
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ class RunContext:
     Attributes:
         page: Where the training process publishes its progress.
         log: Where the command's output goes.
+        lines: Takes the output on its way to the controller.
         lease: Lease of the machine.
         shutdown_signal: Whether the machine was told to shut down.
         drain_timeout: Seconds the command has to end cleanly after that.
@@ -79,6 +80,7 @@ class RunContext:
 
     page: HeartbeatPage
     log: BoundedLog
+    lines: LineBuffer
     lease: LeaseKeeper
     shutdown_signal: ShutdownSignal
     drain_timeout: float
@@ -109,7 +111,7 @@ def run_command(
         )
     if child.stdout is None:
         raise AssertionError("the command was started with a pipe")
-    output = OutputCopier(child.stdout, context.log)
+    output = OutputCopier(child.stdout, context.log, context.lines)
     reason = _watch_run(child, context)
     if reason is None:
         output.wait(OUTPUT_GRACE)
@@ -119,14 +121,6 @@ def run_command(
     if isinstance(reason, ExitedByItself):
         reason = _classify_end(child.returncode, kills, context.page)
     return RunResult(child.returncode, redact_secrets(output.tail(), secrets), reason)
-
-
-def redact_secrets(text: str, secrets: Collection[str]) -> str:
-    """Replace secrets, because scripts print their environment and users see the last lines."""
-    for secret in sorted(secrets, key=len, reverse=True):  # a secret may contain a shorter one
-        if len(secret) >= MIN_REDACTED_LENGTH:
-            text = text.replace(secret, "[redacted]")
-    return text
 
 
 def _start(command: TrainingCommand, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -271,10 +265,10 @@ class BoundedLog:
 
 
 class OutputCopier:
-    """Copies the command's output to the log and keeps the last lines."""
+    """Copies the command's output to the log, keeps the last lines, and passes all of them on."""
 
-    def __init__(self, source: IO[bytes], log: BoundedLog) -> None:
-        self._source, self._log = source, log
+    def __init__(self, source: IO[bytes], log: BoundedLog, lines: LineBuffer) -> None:
+        self._source, self._log, self._lines = source, log, lines
         self._end = b""
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
@@ -294,4 +288,6 @@ class OutputCopier:
     def _copy(self) -> None:
         while chunk := self._source.read(READ_CHUNK):
             self._log.write(chunk)
+            self._lines.write(chunk)
             self._end = (self._end + chunk)[-QUOTED_BYTES:]
+        self._lines.end_line()

@@ -36,6 +36,7 @@ from worker_agent.supervisor.exit_reason import (
     Unprepared,
 )
 from worker_agent.supervisor.lifetime import LeaseKeeper, RestartBudget, ShutdownSignal
+from worker_agent.supervisor.log_lines import LogSender
 from worker_agent.supervisor.metadata import CloudNotice, NoticeWatcher, notice_source
 from worker_agent.supervisor.mirror import CheckpointMirror
 from worker_agent.supervisor.power import power_off, power_off_computer
@@ -47,6 +48,7 @@ CLEANUP_TIMEOUT = 1.0  # for processes that a command left behind to end
 DELIVERY_POLL = 0.1  # delay until the end of a lease is noticed while code is fetched
 ENROL_RETRY = 0.5  # between two attempts to enrol
 LAST_CHECKPOINT_TIMEOUT = 20.0  # for the checkpoint that was written last to reach the bucket
+LAST_LINES_TIMEOUT = 2.0  # for the lines that were printed last to reach the controller
 FAREWELL_TIMEOUT = 5.0  # to reach the controller after the machine was told to shut down
 
 log = logging.getLogger(__name__)
@@ -112,6 +114,7 @@ class Supervisor:
         self._settings, self._shutdown_signal, self._restarts = settings, shutdown_signal, restarts
         self._controller = ControllerClient(settings)
         self._lease = LeaseKeeper(self._controller, settings, on_drain=shutdown_signal.announce)
+        self._output = LogSender(self._controller, settings.worker, self._lease.period)
 
     def supervise(self) -> None:
         """Boot, run the command, and report how it ended, unless the lease expires first."""
@@ -121,6 +124,7 @@ class Supervisor:
             return
         # A daemon thread, because a controller that hangs must not keep a finished machine alive.
         threading.Thread(target=self._lease.keep_renewing, daemon=True).start()
+        self._output.start()
         watcher: NoticeWatcher | None = None
         if self._settings.metadata is not None:
             watcher = NoticeWatcher(notice_source(self._settings.metadata), self._hear)
@@ -138,6 +142,7 @@ class Supervisor:
             self._send_persistently(
                 lambda: replay_spool(spool, self._controller), "the spooled rows"
             )
+        self._output.close(min(LAST_LINES_TIMEOUT, self._lease.left()))
         message = result.to_message(self._settings.worker)
         self._send_persistently(lambda: self._controller.exit(message), "the exit report")
 
@@ -170,6 +175,7 @@ class Supervisor:
         context = RunContext(
             page,
             BoundedLog(sys.stdout.fileno()),
+            self._output.lines,
             self._lease,
             self._shutdown_signal,
             drain_timeout=worker.drain,
@@ -218,6 +224,7 @@ class Supervisor:
         mine = replace(mine, token=token, heartbeat=context.page.path)
         environment = training_environment(mine, enrolled.worker.variables | enrolled.secrets)
         redacted = (token, enrolled.job_secret, *enrolled.secrets.values())
+        self._output.add_secrets(redacted)
         return run_command(command, environment, context, redacted)
 
     def _restart_is_due(self, result: RunResult) -> bool:

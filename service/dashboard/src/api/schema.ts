@@ -1568,6 +1568,82 @@ export interface components {
             max_time: number | null;
         };
         /**
+         * LogBatch
+         * @description Lines that the commands of a machine printed, in order; sending some again is no harm.
+         *
+         *     Attributes:
+         *         worker: Whose they are.
+         *         printed: How many the machine has printed by now, sent or not.
+         */
+        LogBatch: {
+            /** Lines */
+            lines: components["schemas"]["LogLine"][];
+            /** Printed */
+            printed: number;
+            /** Worker */
+            worker: string;
+        };
+        /**
+         * LogLine
+         * @description One line that a command of a machine printed.
+         *
+         *     Attributes:
+         *         number: Counts the lines of the machine from 1; a missing number is a line that was dropped.
+         *         at: When it was printed, by the clock of the machine.
+         */
+        LogLine: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Number */
+            number: number;
+            /** Text */
+            text: string;
+        };
+        /**
+         * LogLineView
+         * @description One line that a command of a job printed.
+         *
+         *     Attributes:
+         *         number: Grows over all machines of the job, with gaps.
+         *         at: When it was printed, by the clock of its machine.
+         */
+        LogLineView: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Machine */
+            machine: string;
+            /** Number */
+            number: number;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "worker" | "server";
+            /** Text */
+            text: string;
+        };
+        /**
+         * LogList
+         * @description One page of the lines that the commands of a job printed, oldest first.
+         *
+         *     Attributes:
+         *         dropped: Lines that are not kept, of all machines that were asked for.
+         */
+        LogList: {
+            /** Dropped */
+            dropped: number;
+            /** Lines */
+            lines: components["schemas"]["LogLineView"][];
+            /** Next Cursor */
+            next_cursor?: string | null;
+        };
+        /**
          * MachineList
          * @description One page of machines, newest first.
          */
