@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
+.PHONY: bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -96,6 +96,9 @@ bench-resize: $(READY)  ## Seconds of a live resize beside torchrun's elastic re
 
 bench-server: $(READY)  ## Round trip of the parameter servers beside gloo; Downpour beside a slow replica
 	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/python -m tests.bench.server
+
+bench-orders: $(READY)  ## Seconds from a user's order to the published Directive that obeys it
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.orders
 
 bench-plan: $(READY)  ## Time to plan over 100 000 configurations, beside a naive loop
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.planning

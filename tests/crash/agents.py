@@ -20,6 +20,7 @@ from service.api.telemetry import store_report, validate_rows
 from service.db import directives, vms, workers
 from service.db.jobs import StoredJob
 from service.db.vms import Vm
+from service.state.loader import load_ordered_job
 from tests.builders import steps
 from tests.crash.scenario import Scenario
 from tests.fakecloud.cloud import FakeCloud, Truth
@@ -78,7 +79,7 @@ class Agents:
             # Never at one moment, or chance decides which is asked first to lead.
             at = now + place * timedelta.resolution
             self._report(connection, truth, vm, directive, at)
-        self._renew(connection, job, running, now)
+        self._renew(connection, running, directive, now)
         self._go_on(connection, job, running, directive, now, may_end=may_end)
 
     def _report(
@@ -127,19 +128,27 @@ class Agents:
     def _renew(
         self,
         connection: Connection,
-        job: StoredJob,
         running: Sequence[tuple[Truth, Vm]],
+        directive: Directive | None,
         now: datetime,
     ) -> None:
-        """Ask for more time now and then."""
+        """Ask for more time now and then; the workers of a paused job leave then."""
         if self.renewed_at is not None and (now - self.renewed_at).total_seconds() < RENEWS:
             return
         self.renewed_at = now
-        cap, is_over = job.spec.limits.max_cost, job.phase.is_final
+        found = load_ordered_job(connection, self.job)
+        assert found is not None
+        cap, is_over = found.job.spec.limits.max_cost, found.is_held
         for truth, vm in running:
             left = ledger.reserve_more_time(connection, self.job, vm.id, cap, now, is_over=is_over)
             with suppress(Refusal):
                 self.cloud.renew(truth.description.id, max(left.total_seconds(), 0.0))
+            if found.standing.is_paused and vm.exit_code is None and directive is not None:
+                if directive.rank_of(vm.id) is not None:
+                    report = replace(self._where(vm, directive), finished="released")
+                    store_report(connection, validate_rows(report, {}), now)
+                vms.record_exit(connection, vm.id, -15, "", now)
+                self.cloud.power_off(truth.description.id)
 
     def _go_on(
         self,

@@ -20,7 +20,10 @@ from tests.fakecloud.cloud import Truth
 
 LONGEST = 60.0  # RELIABILITY, P4
 EXACTLY = Decimal("1e-9")  # dollars; bills are sums of floats
-ONCE = ("launch", "probe", "choice", "resize", "succeeded", "cancelled", "failed", "vm_gone")
+ONCE = (
+    *("launch", "probe", "choice", "resize", "order", "succeeded", "cancelled", "failed"),
+    "vm_gone",
+)
 
 # A controller that died between a refusal and its row cannot know that there is no machine.
 UNSEEN = ("never_seen", "never_asked")
@@ -34,6 +37,7 @@ class Facts:
         machines: How many were launched for the job.
         said: How often each thing that happens once was said.
         lessons: How many jobs the stored models count.
+        orders: What became of each order.
         end: When it was over.
     """
 
@@ -42,6 +46,7 @@ class Facts:
     machines: int
     said: Mapping[str, int]
     lessons: int
+    orders: tuple[tuple[int, str, str], ...]
     end: float
 
 
@@ -56,7 +61,13 @@ def facts_of(world: World) -> Facts:
     with world.engine.connect() as connection:
         lessons = connection.execute(select(func.sum(schema.models.c.jobs))).scalar()
     return Facts(
-        job.phase, job.reason, len(world.ours()), dict(said), lessons or 0, world.clock.now()
+        job.phase,
+        job.reason,
+        len(world.ours()),
+        dict(said),
+        lessons or 0,
+        tuple((order.number, order.kind, order.state) for order in world.ordered()),
+        world.clock.now(),
     )
 
 
@@ -77,6 +88,8 @@ def objections(world: World, plain: Facts) -> Iterator[str]:
         yield f"said {found.said}, where the story has {plain.said}"
     if found.lessons != plain.lessons:
         yield f"{found.lessons} jobs were learned from, not {plain.lessons}"
+    if found.orders != plain.orders:
+        yield f"the orders came to {found.orders}, not {plain.orders}"
     if world.cloud.faults.unfired():
         yield f"never went wrong: {world.cloud.faults.unfired()}"
     yield from strays(world)

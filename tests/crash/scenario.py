@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from scavenger.job.spec import JobSpec
+from scavenger.order_schemas import OrderKind
 from scavenger.schemas import JobPhase
 from tests.builders import spec
 from tests.fakecloud.faults import Fault, Ignored, LostResponse, Operation, Refused
@@ -29,6 +30,7 @@ class Scenario:
         step: Seconds a controller waits each time.
         faults: What goes wrong on the way to the cloud or in it, once, and for which machine.
         capacity: Machines there are at once, by the letter of the zone; zones are asked in order.
+        orders: What the user asks for in turn, each once the one before has been obeyed.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Scenario:
     faults: tuple[tuple[Operation, Fault, int | None], ...] = ()
     document: Mapping[str, Any] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
+    orders: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = ()
 
     @property
     def may_be_shorter(self) -> bool:
@@ -64,6 +67,15 @@ TROUBLES: tuple[tuple[Operation, Fault, int | None], ...] = (
     ("terminate", Refused("InternalError"), None),
 )
 
+ORDERED = {**CONTROL, "limits": {"max_cost": "3 USD", "workers": "1..2", "batch": [48, 96]}}
+ORDERS: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = (
+    ("resize", {"to": {"workers": 2, "global_batch": 96}}),
+    ("probe", {"workers": 2, "global_batch": 48}),
+    ("change", {"limits": {"max_cost": "2.5 USD"}}),
+    ("pause", {}),
+    ("resume", {}),
+)
+
 SCENARIOS = (
     Scenario("launch", "2..2", JobPhase.SUCCEEDED),
     Scenario("launch-in-vain", "2..2", JobPhase.SUCCEEDED, faults=TROUBLES),
@@ -74,6 +86,7 @@ SCENARIOS = (
     Scenario("terminate-early", "2..2", JobPhase.CANCELLED, wish="cancel at once", lag=12.0),
     Scenario("recover", "2..2", JobPhase.SUCCEEDED, interrupts=True),
     Scenario("recover-server", "1..1", JobPhase.SUCCEEDED, interrupts=True, document=SERVERS),
+    Scenario("orders", "1..2", JobPhase.SUCCEEDED, document=ORDERED, orders=ORDERS),
     Scenario("sweep", "1..1", JobPhase.SUCCEEDED, orphans=(1, 5), step=4.0),
 )
 SPOT = {"machine": {"market": "spot"}}

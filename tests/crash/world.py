@@ -13,11 +13,13 @@ from pydantic import validate_call
 from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Engine, text
 
+from scavenger.order_schemas import WISHES
 from scavenger.schemas import EventView
 from service.clouds.labels import ResourceLabels
 from service.clouds.provider import LaunchRequest
-from service.db import controllers, jobs, schema, sweeps, vms
+from service.db import controllers, jobs, orders, schema, sweeps, vms
 from service.db.jobs import StoredJob
+from service.db.orders import StoredOrder
 from service.db.vms import Vm
 from tests.builders import NOW, boot, offer
 from tests.crash.agents import Agents
@@ -156,8 +158,9 @@ class World:
             assert job is not None
             machines = vms.of_job(connection, JOB_ID)
             self._wish(connection, job)
+            is_ordered = self._order(connection)
             self._stray(connection)
-            may_end = not self._waves and not self.orphans_alive()
+            may_end = not self._waves and not self.orphans_alive() and is_ordered
             self.agents.speak(connection, job, machines, self.now, may_end=may_end)
         is_over = self.is_told() or self.clock.now() > self.patience
         return {"sweeps": bool(self.scenario.orphans), "is_over": is_over}
@@ -168,6 +171,27 @@ class World:
         is_early = wish == "cancel at once" and self.clock.now() >= CANCELS_AT
         if is_early or (wish == "cancel" and self.agents.trained(self.now) >= TRAINED):
             jobs.request_cancel(connection, job.id, self.now)
+
+    def _order(self, connection: Connection) -> bool:
+        """Let the user give the next order, once the last one was obeyed; whether all were."""
+        given = orders.orders_of_jobs(connection, [JOB_ID])[JOB_ID]
+        if any(order.is_open for order in given):
+            return False
+        if len(given) == len(self.scenario.orders):
+            return True
+        kind, wish = self.scenario.orders[len(given)]
+        # Not in the midst of a search: which of its probes came first would be chance.
+        if self.agents.trained(self.now) > 0 or kind == "resume":
+            jobs.lock_for_change(connection, JOB_ID)
+            read = WISHES[kind].model_validate(wish)
+            orders.give_order(connection, JOB_ID, kind, read, reason="", by="a token", now=self.now)
+            jobs.notify_job_changed(connection, JOB_ID)
+        return False
+
+    def ordered(self) -> list[StoredOrder]:
+        """Return all orders."""
+        with self.engine.connect() as connection:
+            return list(orders.orders_of_jobs(connection, [JOB_ID])[JOB_ID])
 
     def _stray(self, connection: Connection) -> None:
         """Let unwanted or foreign machines appear; a person confirms what is held.
