@@ -11,6 +11,7 @@ from sqlalchemy import Engine, text
 
 from scavenger.webhook_schemas import WebhookView
 from service.db.schema import metadata
+from tests.builders import document
 from tests.contract.host import CODE, CODE_SHA256, ROUTES, THERE
 from tests.controller import Controller
 
@@ -50,10 +51,12 @@ def everything_shown(controller: Controller, job: str | None = None) -> Iterator
     shown = [path for method, path in ROUTES if method == "GET"]
     token = controller.ask("GET", "/v1/tokens").json()["tokens"][0]["id"]
     webhook = quiet_webhook(controller).id
+    plan = controller.ask("POST", "/v1/plans", json=document()).json()["id"]
     for template in [*shown, "/nowhere", "/docs"]:
         is_asset = template.startswith("/assets/")  # a bundle need not be there
         if not is_asset and (job is not None or "{job}" not in template):
             named = {**THERE, "{job}": job or "", "{token}": token, "{webhook}": webhook}
+            named["{plan}"] = plan
             path = "/".join(named.get(part, part) for part in template.split("/"))
             answer = controller.ask("GET", path)
             is_of_machines = template.startswith("/v1/agent/")
