@@ -146,7 +146,8 @@ paper: $(READY)  ## Figures and statements of the paper beside ours; FRESH=1 tra
 clean:  ## Delete .venv
 	rm -rf .venv
 
-$(READY): requirements.lock pyproject.toml
+# The installation builds the dashboard when its sources have changed.
+$(READY): requirements.lock pyproject.toml $(shell find service/dashboard/src service/dashboard/*.* -type f)
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or name it with make PYTHON=..."; exit 1; }
 	@echo "setting up .venv with $$($(PYTHON) --version); this takes a few minutes once"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { rm -rf .venv; \

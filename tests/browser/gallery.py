@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 from playwright.sync_api import Page, expect
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, text
 
 from service.clouds.labels import ResourceLabels
 from service.dashboard_files import DashboardFiles
@@ -24,7 +24,22 @@ from tests.fakecloud.settings import Settings
 
 JOB, OTHER = "job_0001", "job_0002"
 JOBS, RECORDS = 5, 20_000
-WISHES = {"target": {"epochs": 30, "at_batch": 160}}  # so that time and cost are absolute
+WISHES = {  # a target of epochs, so that time and cost are absolute; and a cap near the curve
+    "target": {"epochs": 30, "at_batch": 160},
+    "limits": {"max_cost": "0.45 USD", "workers": "1..8", "batch": [160, 640]},
+}
+NUMBERS = (
+    "(SELECT 'many_' || lpad(n::text, 4, '0') AS id FROM generate_series(1, :jobs) AS n) AS copies"
+)
+COPY_JOBS = text(f"""
+INSERT INTO jobs SELECT (jsonb_populate_record(j, jsonb_build_object(
+    'id', copies.id, 'name', replace(copies.id, '_', '-')))).*
+FROM jobs AS j, {NUMBERS} WHERE j.id = 'job_4'
+""")
+COPY_OUTCOMES = text(f"""
+INSERT INTO outcomes SELECT (jsonb_populate_record(o, jsonb_build_object('job', copies.id))).*
+FROM outcomes AS o, {NUMBERS} WHERE o.job = 'job_4'
+""")
 PAGES = {
     "jobs": "/jobs",
     "job": f"/jobs/{JOB}",
@@ -68,7 +83,7 @@ class Gallery:
 
 
 @contextmanager
-def gallery(engine: Engine) -> Iterator[Gallery]:
+def gallery(engine: Engine, jobs: int = JOBS, records: int = RECORDS) -> Iterator[Gallery]:
     """Fill a database with jobs that train, and serve it until the end of a block."""
     cloud = FakeCloud(VirtualClock(), Settings(page=1000))
     with engine.begin() as connection:
@@ -76,9 +91,15 @@ def gallery(engine: Engine) -> Iterator[Gallery]:
     with CloudServer(cloud) as server, host(engine, DashboardFiles.read()) as controller:
         provider = FakeCloudProvider(server.url, "account")
         labels = ResourceLabels("gallery", b"a secret")
-        Fleet(engine, provider, labels, JOBS, RECORDS, WISHES).build()
+        Fleet(engine, provider, labels, jobs, records, WISHES).build()
         provider.close()
         yield Gallery(controller.url, {"Authorization": f"Bearer {KEYS.home_token}"})
+
+
+def copy_jobs(connection: Connection, count: int) -> None:
+    """Add jobs that wait, named many-0001 and so on."""
+    for copy in (COPY_JOBS, COPY_OUTCOMES):
+        connection.execute(copy, {"jobs": count})
 
 
 def settle(page: Page) -> None:

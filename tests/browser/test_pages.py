@@ -13,24 +13,12 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from scavenger.schemas import CurveView
 from service.postgres.server import EmbeddedPostgres
 from tests.browser.chromium import Watched, watched
-from tests.browser.gallery import JOB, PAGES, Gallery, gallery, settle
+from tests.browser.gallery import JOB, PAGES, Gallery, copy_jobs, gallery, settle
 from tests.browser.visit import expected_place, marks, shown_chart
 
 GRAVE = ("serious", "critical")
 PIXEL = 1.0
 MANY = 1000
-NUMBERS = (
-    "(SELECT 'many_' || lpad(n::text, 4, '0') AS id FROM generate_series(1, :jobs) AS n) AS copies"
-)
-COPY_JOBS = text(f"""
-INSERT INTO jobs SELECT (jsonb_populate_record(j, jsonb_build_object(
-    'id', copies.id, 'name', replace(copies.id, '_', '-')))).*
-FROM jobs AS j, {NUMBERS} WHERE j.id = 'job_4'
-""")
-COPY_OUTCOMES = text(f"""
-INSERT INTO outcomes SELECT (jsonb_populate_record(o, jsonb_build_object('job', copies.id))).*
-FROM outcomes AS o, {NUMBERS} WHERE o.job = 'job_4'
-""")
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +142,7 @@ def test_a_thousand_jobs_are_listed_page_by_page_and_found_by_name(
     filled: Engine, browser: Browser, place: Gallery
 ) -> None:
     with filled.begin() as connection:
-        for copy in (COPY_JOBS, COPY_OUTCOMES):
-            connection.execute(copy, {"jobs": MANY})
+        copy_jobs(connection, MANY)
     with watched(browser, place.url) as visitor:
         page = visitor.page()
         place.enter(page)

@@ -12,9 +12,9 @@ export function parseDuration(text: string): number | null {
   return seconds;
 }
 
-/** Reads an amount such as 3.40, $3.40 or 3.40 USD; null for what is none. */
+/** Reads an amount such as 3.40, $3.40, 3.40 USD or $1,000.00 as pages write it; null for what is none. */
 export function parseDollars(text: string): number | null {
-  const found = /^\$?\s*(\d+(?:\.\d+)?)\s*(usd)?$/i.exec(text.trim());
+  const found = /^\$?\s*(\d+(?:\.\d+)?)\s*(usd)?$/i.exec(text.trim().replaceAll(/,(?=\d{3})/g, ""));
   return found ? Number(found[1]) : null;
 }
 

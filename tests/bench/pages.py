@@ -1,0 +1,167 @@
+"""Weight and speed of the dashboard: what is loaded, first paint, a limit moved on a large curve.
+
+The list has 1 000 jobs beside those that train, the database as many records as are asked for, and
+the large curve 2 000 options. Prints each figure beside its limit and fails when one is missed.
+Other programs on the computer make figures worse. Run by ``make bench-pages``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import re
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, expect
+from sqlalchemy import Engine
+
+from service.dashboard_files import STATIC_DIRECTORY
+from tests.browser.chromium import PATIENCE, chromium, watched
+from tests.browser.gallery import JOB, Gallery, copy_jobs, gallery
+from tests.browser.pictures import database
+from tests.browser.visit import shown_chart
+
+FIRST_WEIGHT, WEIGHT = 250_000, 330_000  # bytes by gzip
+FIRST_PAINT, INTERACTIVE, FRAME, SERIES = 0.5, 1.0, 0.05, 0.15  # seconds
+VISITS, MOVES, OPTIONS = 5, 40, 2000
+TRAINING = 100  # jobs that share the records: 100 000 each of ten million
+FRAME_TIMES = """
+async (moves) => {
+  const slider = document.querySelector("[data-limit=maxCost]");
+  slider.focus();
+  const taken = [];
+  for (let move = 0; move < moves; move++) {
+    await new Promise(requestAnimationFrame);
+    const began = performance.now();
+    const key = move % 20 < 10 ? "ArrowDown" : "ArrowUp";
+    slider.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+    await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+    taken.push((performance.now() - began) / 1000);
+  }
+  return taken;
+}
+"""
+
+
+def main() -> int:
+    """Print what was measured; 1 if a limit was missed."""
+    reader = argparse.ArgumentParser(description=__doc__)
+    reader.add_argument("--jobs", type=int, default=1000)
+    reader.add_argument("--records", type=int, default=10_000_000)
+    asked = reader.parse_args()
+    expect.set_options(timeout=1000 * PATIENCE)
+    results = weigh(STATIC_DIRECTORY)
+    with (
+        database() as engine,
+        gallery(engine, TRAINING, asked.records) as place,
+        chromium() as browser,
+    ):
+        fill(engine, asked.jobs)
+        results += time_list(browser, place)
+        results.append(time_series(place))
+        results.append(time_limit(browser, place))
+    return 0 if all(results) else 1
+
+
+def fill(engine: Engine, jobs: int) -> None:
+    with engine.begin() as connection:
+        copy_jobs(connection, jobs)
+
+
+def told(what: str, value: float, limit: float, unit: str) -> bool:
+    """Print a figure beside its limit; whether it is kept."""
+    verdict = "ok" if value <= limit else "MISSED"
+    print(f"  {what:40} {value:10,.3f} of {limit:10,.3f} {unit} {verdict}", flush=True)
+    return value <= limit
+
+
+def weigh(static: Path) -> list[bool]:
+    """Weigh what the first page loads, and all there is."""
+    sizes = {
+        file.relative_to(static).as_posix(): len(gzip.compress(file.read_bytes()))
+        for file in static.rglob("*.*")
+    }
+    first = set(re.findall(r'(?:src|href)="/?(assets/[^"]+)"', (static / "index.html").read_text()))
+    return [
+        told("first page", sum(sizes[name] for name in first | {"index.html"}), FIRST_WEIGHT, "B"),
+        told("all pages", sum(sizes.values()), WEIGHT, "B"),
+    ]
+
+
+def time_list(browser: Browser, place: Gallery) -> list[bool]:
+    """Time the list of jobs in fresh browsers that are signed in; the best of several visits."""
+    painted, interactive = [], []
+    for _ in range(VISITS):
+        with watched(browser, place.url) as visitor:
+            place.enter(visitor.page())
+            page = visitor.page()
+            began = time.perf_counter()
+            page.goto("/jobs")
+            page.locator("tr[data-job]").nth(20).wait_for()
+            page.get_by_role("searchbox", name="Name or id").focus()
+            interactive.append(time.perf_counter() - began)
+            painted.append(first_paint(page))
+    return [
+        told("first paint of the list, best", min(painted), FIRST_PAINT, "s"),
+        told("rows shown and search focused, best", min(interactive), INTERACTIVE, "s"),
+    ]
+
+
+def first_paint(page: Page) -> float:
+    paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
+    return float(page.evaluate(paint))
+
+
+def time_series(place: Gallery) -> bool:
+    """Time three series of one job, at 2 000 points."""
+    path = f"/v1/jobs/{JOB}/telemetry?series=step_time,compute_time,sync_time&points=2000"
+    taken = []
+    for _ in range(VISITS):
+        began = time.perf_counter()
+        answer = place.ask("GET", path, timeout=PATIENCE)
+        taken.append(time.perf_counter() - began)
+        assert answer.is_success, answer.text
+    return told("three series of telemetry, median", statistics.median(taken), SERIES, "s")
+
+
+def time_limit(browser: Browser, place: Gallery) -> bool:
+    """Time frames while a limit is moved over a curve of many options."""
+    curve = place.ask("GET", f"/v1/jobs/{JOB}/curve").json()
+    large = enlarged(curve)
+    with watched(browser, place.url) as visitor:
+        page = visitor.page()
+        place.enter(page)
+        page.route(f"**/v1/jobs/{JOB}/curve", lambda route: route.fulfill(json=large))
+        page.route("**/curve/whatif", lambda route: route.fulfill(json=large))
+        page.goto(f"/jobs/{JOB}/curve")
+        shown_chart(page)
+        frames = page.evaluate(FRAME_TIMES, MOVES)
+    return told(f"a move over {OPTIONS} options, median", statistics.median(frames), FRAME, "s")
+
+
+def enlarged(curve: dict[str, Any]) -> dict[str, Any]:
+    """Return a curve with many options, each a little slower and dearer than the one it copies."""
+    points = list(curve["points"])
+    while len(points) < OPTIONS:
+        like = points[len(points) % len(curve["points"])]
+        share = 1 + len(points) / OPTIONS
+        batch = like["global_batch"] + len(points)
+        points.append(
+            {
+                **like,
+                "id": f"k{like['workers']}-b{batch}",
+                "global_batch": batch,
+                "time": like["time"] * share,
+                "cost": str(float(like["cost"]) * share),
+                "on_front": False,
+            }
+        )
+    return {**curve, "points": points}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
