@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from scavenger.schemas import (
+    CalibrationView,
     ConfigView,
     JobPhase,
     MoneyView,
@@ -154,18 +155,6 @@ class ForecastView(View):
     spent: MoneyView
 
 
-class CoverageView(View):
-    """How often jobs ended within the span that was forecast when they chose.
-
-    Attributes:
-        coverage: Share of them; 0.8 if forecasts are right.
-        forecasts: How many jobs that is of.
-    """
-
-    coverage: float
-    forecasts: int
-
-
 class ModelDetailView(StoredModelView):
     """A stored model with the forecasts that its jobs were chosen by.
 
@@ -175,7 +164,7 @@ class ModelDetailView(StoredModelView):
     """
 
     project: str
-    calibration: CoverageView | None
+    calibration: CalibrationView | None
     forecasts: list[ForecastView]
 
 

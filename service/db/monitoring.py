@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Numeric, cast, func, select
 from scavenger.schemas import JobPhase, SweepView
 from service.db import clock, sweeps
 from service.db.schema import FINAL_PHASES, jobs, outcomes, vms, workers
-from service.db.vms import Vm
+from service.db.vms import Vm, seen_prices
 
 MAX_FORECASTS = 100  # older ones were made by other laws
 
@@ -62,7 +62,10 @@ def _machines(connection: Connection) -> tuple[Vm, ...]:
     unfinished = select(outcomes.c.job).where(outcomes.c.phase.not_in(FINAL_PHASES))
     query = select(vms).where((vms.c.state != "gone") | vms.c.job.in_(unfinished))
     rows = connection.execute(query).mappings()
-    return tuple(Vm(**row, exit_code=None, tail="") for row in rows)
+    machines = [Vm(**row, exit_code=None, tail="") for row in rows]
+    spot = [vm.id for vm in machines if vm.market == "spot"]
+    seen = seen_prices(connection, spot) if spot else {}
+    return tuple(replace(vm, prices=seen.get(vm.id, ())) for vm in machines)
 
 
 def _caps(connection: Connection) -> Decimal:

@@ -9,14 +9,23 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Engine, Select, Text, literal_column, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Text,
+    literal_column,
+    select,
+    tuple_,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.models.epochs import FinishedRun, Kappa
 from scavenger.models.performance import fit_step_time_to_probes
 from scavenger.planning.transfer import StoredModel
 from service.auth.permissions import EVERY_PROJECT
-from service.db.schema import models
+from service.db.schema import forgotten_models, models
 
 STORED_MODEL = TypeAdapter(StoredModel)
 MAX_RUNS_KEPT = 32
@@ -43,7 +52,7 @@ class ModelRow:
 def find(connection: Connection, project: str, signature: str) -> StoredModel | None:
     """Return the stored model of a signature, if the project has one."""
     mine = (models.c.project == project, models.c.signature == signature)
-    query = select(models.c.model).where(*mine)
+    query = select(models.c.model).where(*mine, is_remembered())
     row = connection.execute(query).scalar()
     return None if row is None else with_uncertainty(STORED_MODEL.validate_python(row))
 
@@ -61,6 +70,32 @@ def with_uncertainty(stored: StoredModel) -> StoredModel:
         statistical = replace(statistical, critical_deviation=Kappa().deviation)
     fresh = replace(model, parallel=fit_step_time_to_probes(observations), statistical=statistical)
     return replace(stored, model=fresh)
+
+
+def is_remembered() -> ColumnElement[bool]:
+    """Tell of a model whether it has learned something since it was to be forgotten, if ever."""
+    same = (
+        forgotten_models.c.project == models.c.project,
+        forgotten_models.c.signature == models.c.signature,
+    )
+    return (
+        ~select(forgotten_models)
+        .where(*same, forgotten_models.c.at >= models.c.updated_at)
+        .exists()
+    )
+
+
+def forget(connection: Connection, project: str, signature: str, now: datetime) -> None:
+    """Ask that a model is forgotten as it is now: the next job of its signature searches anew.
+
+    The row stays until that job replaces it. A reconciler that has read it before may still store
+    what it grew to, with the moment of its reading, and that is not remembered either.
+    """
+    row = {"project": project, "signature": signature, "at": now}
+    query = insert(forgotten_models).values(row)
+    connection.execute(
+        query.on_conflict_do_update(index_elements=["project", "signature"], set_={"at": now})
+    )
 
 
 def store(
@@ -83,10 +118,13 @@ def newest(
     project: str,
     limit: int | None = None,
     before: tuple[datetime, str, str] | None = None,
+    signature: str | None = None,
 ) -> list[ModelRow]:
     """Return a project's stored models with their keys and ages, newest first, below a position."""
     position = (models.c.updated_at, models.c.project, models.c.signature)
-    query = select(models).order_by(*(column.desc() for column in position))
+    query = select(models).order_by(*(column.desc() for column in position)).where(is_remembered())
+    if signature is not None:
+        query = query.where(models.c.signature == signature)
     if project != EVERY_PROJECT:
         query = query.where(models.c.project == project)
     if before is not None:
@@ -104,7 +142,9 @@ def newest(
 
 def recent(connection: Connection, project: str, limit: int) -> tuple[StoredModel, ...]:
     """Return a project's models, newest first; only what has changed is read again."""
-    mine = select(models.c.signature, ROW_VERSION).where(models.c.project == project)
+    mine = select(models.c.signature, ROW_VERSION).where(
+        models.c.project == project, is_remembered()
+    )
     return _cached(connection, project, mine.order_by(models.c.updated_at.desc()).limit(limit))
 
 
@@ -112,7 +152,9 @@ def known(
     connection: Connection, project: str, signatures: Collection[str]
 ) -> Mapping[str, StoredModel]:
     """Return those models of a project there are, by signature; only what changed is read again."""
-    mine = select(models.c.signature, ROW_VERSION).where(models.c.project == project)
+    mine = select(models.c.signature, ROW_VERSION).where(
+        models.c.project == project, is_remembered()
+    )
     found = _cached(connection, project, mine.where(models.c.signature.in_(signatures)))
     return {model.signature: model for model in found}
 

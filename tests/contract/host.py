@@ -73,6 +73,8 @@ THERE = {
     "{delivery}": "6",
     "{checkpoint}": f"{0:010}-{0:012}-{'0' * 32}",
     "{page:dashboard_path}": "jobs",
+    "{signature}": "signature-0",
+    "{signature:path}": "signature-0",
 }
 # What stands there for DELETE, so that other requests still find theirs.
 DOOMED = {"{webhook}": "whk_fedcba9876543210"}
@@ -189,7 +191,7 @@ def fill(engine: Engine) -> None:
             run = {"command": ["python", "train.py"], "code": CODE_SHA256}
             jobs.create(connection, f"job_{number}", spec(run=run), at)
             record_event(connection, JOB, at, "test", f"event {number}")
-            stored = StoredModel(f"signature {number}", laws, seen, {}, 1)
+            stored = StoredModel(f"signature-{number}", laws, seen, {}, 1)
             stored_models.store(connection, "default", "key", stored, at)
             row = PriceRow(provider="aws", region="r", item=f"m{number}", price=Decimal("0.1"))
             prices.store_prices(connection, [to_price(row, "imported", at)], at)

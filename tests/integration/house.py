@@ -12,6 +12,8 @@ from typing import Any
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, select
 
+from scavenger.models.performance import fit_performance
+from scavenger.planning.transfer import StoredModel
 from scavenger.schemas import ProblemView, UserRole
 from service.api.dependencies import AppState
 from service.app import build_app
@@ -19,11 +21,11 @@ from service.auth.tokens import ControllerKeys, TokenDigest, make_token
 from service.clouds.storage import CheckpointStorage
 from service.dashboard_files import DashboardFiles, StaticFile
 from service.db import access as tokens
-from service.db import packages, plans, webhooks
+from service.db import packages, plans, stored_models, webhooks
 from service.db.access import StoredToken
 from service.db.schema import audit
 from service.outbound import OutboundClient
-from tests.builders import HERE, NOW, document, plan_view, spec
+from tests.builders import HERE, NOW, document, observation, plan_view, spec
 from tests.contract.host import CODE, CODE_SHA256, EVERY_NAME_IS_PUBLIC, PLAN, unhurried, webhook
 
 KEYS = ControllerKeys(home_token="a word from before", secret="s" * 48)
@@ -103,8 +105,19 @@ class House:
         named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
         named |= {"{webhook}": hook, "{delivery}": str(delivery)}
         named |= {"{sha256}": CODE_SHA256, "{page:dashboard_path}": "jobs", "{asset:path}": "a.js"}
+        if "{signature:path}" in template:
+            named["{signature:path}"] = self.model()
         named |= {"{plan}": PLAN}
         return "/".join(named.get(part, part) for part in template.split("/"))
+
+    def model(self, project: str = "alpha") -> str:
+        """Store a model of a project as it is now, and return its signature."""
+        seen = tuple(observation(k, b) for k, b in ((1, 32), (1, 128), (2, 128), (2, 32)))
+        laws, signature = fit_performance(seen, 1437, 32, None), "digits/mlp|1437|none|local"
+        stored = StoredModel(signature, laws, seen, {}, 1)
+        with self.engine.begin() as connection:
+            stored_models.store(connection, project, "digits/mlp", stored, datetime.now(UTC))
+        return signature
 
     def webhook(self) -> tuple[str, int]:
         """Return a webhook of the project alpha, and the number of one of its deliveries."""

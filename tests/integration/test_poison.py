@@ -31,7 +31,8 @@ SOON = 1.0  # seconds of processor, which do not depend on what else the compute
 ONE_IN = int(os.environ.get("POISON_ONE_IN", "12"))
 # Only a machine that was just launched gets the first, only with an authority there is the second,
 # and only with a bucket the third.
-NOT_FOR_ALL = ("package", "ca", "get_newest_checkpoint")
+# A model that was forgotten is there no more.
+NOT_FOR_ALL = ("package", "ca", "get_newest_checkpoint", "get_model")
 PROGRESS = {
     "generation": 1,
     "iteration": 1,

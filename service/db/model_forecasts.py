@@ -1,0 +1,65 @@
+"""What was forecast of the jobs of a model when they chose."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects.postgresql import distinct_on
+
+from service.db.schema import curves, outcomes
+
+COST_COLUMNS = ("cost_low", "cost", "cost_high")
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenForecast:
+    """What was forecast of a job on the configuration it chose last.
+
+    Attributes:
+        due_from: One job in ten ends before this; None where nothing told.
+        due_until: Nine of ten end before this.
+        costs: Dollars that one in ten, half and nine of ten of such jobs cost less than; None where
+            no whole cost was forecast.
+    """
+
+    due_from: datetime | None = None
+    due_until: datetime | None = None
+    costs: tuple[Decimal, Decimal, Decimal] | None = None
+
+
+def forecasts_of_jobs(
+    connection: Connection, wanted: Collection[str]
+) -> Mapping[str, ChosenForecast]:
+    """Return what was forecast of these jobs, by job."""
+    newest = (
+        select(curves.c.job, curves.c.curve, curves.c.points)
+        .ext(distinct_on(curves.c.job))
+        .where(curves.c.job.in_(wanted))
+        .order_by(curves.c.job, curves.c.number.desc())
+    )
+    drawn = {row.job: chosen_costs(row.curve, row.points) for row in connection.execute(newest)}
+    due = select(outcomes.c.job, outcomes.c.due_from, outcomes.c.due_until)
+    return {
+        row.job: ChosenForecast(row.due_from, row.due_until, drawn.get(row.job))
+        for row in connection.execute(due.where(outcomes.c.job.in_(wanted)))
+    }
+
+
+def chosen_costs(
+    curve: Mapping[str, Any], points: Mapping[str, list[Any]]
+) -> tuple[Decimal, Decimal, Decimal] | None:
+    """Return the costs of the configuration that a stored curve was chosen from."""
+    chosen = curve.get("chosen")
+    if chosen is None or curve.get("basis") != "total":
+        return None
+    configs = zip(points["workers"], points["global_batch"], strict=True)
+    for place, (workers, batch) in enumerate(configs):
+        if (workers, batch) == (chosen["workers"], chosen["global_batch"]):
+            low, cost, high = (Decimal(str(points[name][place])) for name in COST_COLUMNS)
+            return low, cost, high
+    return None
