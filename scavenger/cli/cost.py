@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
+from scavenger.cli.moments import SinceOption
 from scavenger.cli.options import OutputOption
 from scavenger.cli.output import (
     Cell,
@@ -27,6 +28,8 @@ class CostBy(StrEnum):
     """What one row of a cost report is."""
 
     JOB = "job"
+    MODEL = "model"
+    PROJECT = "project"
     CLOUD = "cloud"
     DAY = "day"
 
@@ -35,16 +38,21 @@ ByOption = Annotated[CostBy, typer.Option("--by", help="What one row is; days ar
 
 
 def cost(
-    context: typer.Context, by: ByOption = CostBy.JOB, output: OutputOption = OutputFormat.TABLE
+    context: typer.Context,
+    by: ByOption = CostBy.JOB,
+    since: SinceOption = None,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show what the machines of the project cost, from when each was asked for to its end."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
-        report = client.get_cost(by.value)
+        report = client.get_cost(by.value, since)
     if report.entries or output is not OutputFormat.TABLE:
         terminal.print_result(report, output, render_cost(report))
     if not report.entries:
         terminal.print_message("No machine has cost anything yet.")
+    elif output is OutputFormat.TABLE:
+        terminal.print_message(f"Not included: {'; '.join(report.not_included)}.", "dim")
 
 
 def render_cost(report: CostReportView) -> RenderableType:
@@ -56,7 +64,9 @@ def render_cost(report: CostReportView) -> RenderableType:
         number_column("COST"),
     )
     rows = [_cost_row(entry, is_of_jobs) for entry in report.entries]
-    total = f"total {format_amount(report.total)} until {report.until:%Y-%m-%d %H:%M:%S} UTC"
+    begin = "" if report.since is None else f"from {report.since:%Y-%m-%d %H:%M:%S} "
+    span = f"{begin}until {report.until:%Y-%m-%d %H:%M:%S} UTC"
+    total = f"total {format_amount(report.total)} {span}"
     return Group(ResponsiveTable(columns, rows), plain_text(total, "bold"))
 
 

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scavenger.cli.errors import ConfirmationRequired
+from scavenger.cli.moments import SinceOption
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import (
     Cell,
@@ -37,17 +38,49 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Maximum number
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
+PhaseOption = Annotated[
+    list[JobPhase] | None,
+    typer.Option("--phase", help="Only jobs in this phase; again for others.", metavar="PHASE"),
+]
+ModelKeyOption = Annotated[
+    str | None, typer.Option("--model", help="Only jobs with this model key.", metavar="KEY")
+]
+JobProjectOption = Annotated[
+    str | None, typer.Option("--project", help="Only jobs of this project.", metavar="NAME")
+]
+MatchOption = Annotated[
+    str | None,
+    typer.Option("--match", help="Only jobs whose name or id begins with it.", metavar="TEXT"),
+]
+
+
 def list_jobs(
-    context: typer.Context, limit: LimitOption = 20, output: OutputOption = OutputFormat.TABLE
+    context: typer.Context,
+    limit: LimitOption = 20,
+    phase: PhaseOption = None,
+    model: ModelKeyOption = None,
+    project: JobProjectOption = None,
+    since: SinceOption = None,
+    match: MatchOption = None,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List jobs, newest first."""
     terminal = get_terminal(context)
+    filters = {
+        "phase": ",".join(phase) if phase else None,
+        "model": model,
+        "project": project,
+        "since": None if since is None else since.isoformat(),
+        "q": match,
+    }
+    wanted = {name: text for name, text in filters.items() if text}
     with terminal.connect() as client:
-        found = client.list_jobs(limit)
+        found = client.list_jobs(limit, wanted)
     if found.jobs or output is not OutputFormat.TABLE:
         terminal.print_result(found, output, render_jobs(found.jobs))
     if not found.jobs:
-        terminal.print_message("No jobs yet. Next: scavenger submit job.yaml")
+        none = "No job matches." if wanted else "No jobs yet. Next: scavenger submit job.yaml"
+        terminal.print_message(none)
     if found.next_cursor is not None:
         terminal.print_message(f"There are more: scavenger list --limit {10 * limit}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import IO, Literal
 from urllib.parse import quote
 
@@ -33,6 +34,7 @@ from scavenger.client.errors import NotFound, StillRunning, error_of_job
 from scavenger.client.methods import conversation, listing, one_request
 from scavenger.client.notebook import ShownCurve
 from scavenger.client.orders import OrderMethods
+from scavenger.client.readings import ReadingMethods
 from scavenger.client.streams import (
     News,
     follow_job_events,
@@ -75,7 +77,7 @@ UPLOAD_PART = 1 << 18
 MAX_IMPORTED_ROWS = 1000  # of one request; the controller allows twice as many
 
 
-class ControllerMethods(OrderMethods, WebhookMethods):
+class ControllerMethods(OrderMethods, WebhookMethods, ReadingMethods):
     """The methods of both clients.
 
     Every method raises Unreachable where no controller answers, and a kind of ErrorResponse where
@@ -136,9 +138,14 @@ class ControllerMethods(OrderMethods, WebhookMethods):
         return iterate_items(request, lambda page: page.jobs)
 
     @conversation
-    def list_jobs(self, limit: int) -> Conversation[JobList]:
-        """Return up to ``limit`` of the newest jobs, and the cursor of the others."""
-        request = get(JobList, "/v1/jobs")
+    def list_jobs(self, limit: int, wanted: QueryParameters | None = None) -> Conversation[JobList]:
+        """Return up to ``limit`` of the newest jobs, and the cursor of the others.
+
+        Args:
+            limit: The most to return.
+            wanted: Filters: ``phase``, ``model``, ``project``, ``since`` and ``q``.
+        """
+        request = get(JobList, "/v1/jobs", wanted or {})
         found, cursor = yield from read_items(request, lambda page: page.jobs, limit)
         return JobList(jobs=found, next_cursor=cursor)
 
@@ -308,9 +315,15 @@ class ControllerMethods(OrderMethods, WebhookMethods):
         return OfferList(offers=found, next_cursor=cursor)
 
     @conversation
-    def get_cost(self, by: str) -> Conversation[CostReportView]:
-        """Return what the machines of the project cost, every entry of it."""
-        request = get(CostReportView, "/v1/cost", {"by": by, "limit": MAX_PAGE_SIZE})
+    def get_cost(self, by: str, since: datetime | None = None) -> Conversation[CostReportView]:
+        """Return what the machines of the project cost, every entry of it.
+
+        Args:
+            by: What an entry is: ``job``, ``model``, ``project``, ``cloud`` or ``day``.
+            since: Only what was spent from this moment on; None for all.
+        """
+        begin = {} if since is None else {"since": since.isoformat()}
+        request = get(CostReportView, "/v1/cost", {"by": by, "limit": MAX_PAGE_SIZE, **begin})
         first = page = yield from send(request)
         entries = list(first.entries)
         while following := next_page(request, page):

@@ -507,7 +507,7 @@ def list_command_for(path: str) -> str:
     >>> list_command_for("/v1/tokens/0/actions/revoke"), list_command_for("/v1/jobs/job_0/curve")
     ('scavenger token list', 'scavenger list')
     """
-    commands = {"tokens": "token list", "sweeps": "admin sweep", "models": "models"}
+    commands = {"tokens": "token list", "sweeps": "admin sweep", "models": "model list"}
     commands |= {"webhooks": "webhook list", "plans": "plan FILE"}
     kind = path.removeprefix("/v1/").partition("/")[0]
     return f"scavenger {commands.get(kind, 'list')}"

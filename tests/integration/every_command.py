@@ -17,6 +17,12 @@ from scavenger.client.notebook import ShownCurve
 from scavenger.errors import ExitCode
 from scavenger.order_schemas import OrderList
 from scavenger.plan_schemas import PlanView
+from scavenger.reading_schemas import (
+    ForgottenModelView,
+    LogList,
+    ModelDetailView,
+    VersionView,
+)
 from scavenger.schemas import (
     CostReportView,
     DiagnosticsView,
@@ -89,7 +95,13 @@ LINES: dict[str, Line | None] = {
     "limit": Line(f"limit {JOB} --max-time 3h", lacking=f"limit {UNKNOWN} --max-time 3h"),
     "orders": Line(f"orders {JOB}", OrderList, lacking=f"orders {UNKNOWN}", has_names=False),
     "cancel": Line(f"cancel {JOB} --yes", lacking=f"cancel {UNKNOWN} --yes"),
-    "models": Line("models", StoredModelList),
+    "logs": Line(f"logs {JOB}", LogList, lacking=f"logs {UNKNOWN}", has_names=False),
+    "version": Line("version", VersionView, has_names=False),
+    "model list": Line("model list", StoredModelList),
+    "model show": Line("model show signature-1", ModelDetailView, lacking="model show nothing"),
+    "model forget": Line(
+        "model forget signature-4 --yes", ForgottenModelView, lacking="model forget nothing --yes"
+    ),
     "offers": Line("offers", OfferList, has_names=False),
     "prices": Line("prices", PriceList),
     "prices import": Line("prices import {place}/prices.csv", PriceImportView, has_names=False),

@@ -1,0 +1,81 @@
+"""``scavenger logs``: what the commands of a job's machines print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from scavenger.cli.options import JobArgument, OutputOption, find_job
+from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text
+from scavenger.errors import ExitCode
+from scavenger.reading_schemas import LogLineView, LogList
+
+MAX_TAIL = 20_000  # a controller keeps no more of a job
+
+FollowLogOption = Annotated[
+    bool, typer.Option("--follow", "-f", help="Print further lines until the job ends.")
+]
+MachineOption = Annotated[
+    str | None, typer.Option("--machine", help="Only lines of this machine. Default: of all.")
+]
+TailOption = Annotated[
+    int,
+    typer.Option("--tail", min=0, max=MAX_TAIL, help="Begin with so many of the newest lines."),
+]
+
+
+def logs(
+    context: typer.Context,
+    job: JobArgument,
+    follow: FollowLogOption = False,
+    machine: MachineOption = None,
+    tail: TailOption = 200,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show what a job prints. --follow with JSON prints one line per document."""
+    terminal = get_terminal(context)
+    with terminal.connect() as client:
+        found = find_job(client, job)
+        if follow:
+            raise typer.Exit(follow_logs(terminal, client.log(found.id, machine, tail), output))
+        printed = client.list_log(found.id, machine, tail)
+    if printed.lines or output is not OutputFormat.TABLE:
+        terminal.print_result(printed, output, render_lines(printed.lines, machine))
+    report_missing(terminal, printed, found.id)
+
+
+def follow_logs(
+    terminal: Terminal, lines: Iterable[LogLineView], output_format: OutputFormat
+) -> ExitCode:
+    """Print lines as they come."""
+    try:
+        for line in lines:
+            if output_format is OutputFormat.TABLE:
+                terminal.stdout.print(render_line(line, None), soft_wrap=True)
+            else:
+                terminal.write_line(line.model_dump_json())
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    return ExitCode.SUCCESS
+
+
+def report_missing(terminal: Terminal, printed: LogList, job: str) -> None:
+    """Say what is not shown."""
+    if not printed.lines:
+        terminal.print_message(f"Nothing printed yet. Next: scavenger events {job}")
+    if printed.dropped:
+        terminal.print_message(f"{printed.dropped} further lines are not kept (docs/logs.md).")
+
+
+def render_lines(lines: Iterable[LogLineView], machine: str | None) -> Text:
+    """Render lines; the machine before each, unless only one was asked for."""
+    return Text("\n").join(render_line(line, machine) for line in lines)
+
+
+def render_line(line: LogLineView, machine: str | None) -> Text:
+    """Render one line."""
+    place = "" if machine is not None else f"{line.machine.rpartition('-')[2]}  "
+    return Text.assemble((f"{line.at:%Y-%m-%d %H:%M:%S}  {place}", "dim"), plain_text(line.text))
