@@ -13,7 +13,7 @@ from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_tex
 from scavenger.errors import ExitCode
 from scavenger.reading_schemas import LogLineView, LogList
 
-MAX_TAIL = 20_000  # a controller keeps no more of a job
+MOST_LINES = 20_000  # a controller keeps no more of a job
 
 FollowLogOption = Annotated[
     bool, typer.Option("--follow", "-f", help="Print further lines until the job ends.")
@@ -23,7 +23,7 @@ MachineOption = Annotated[
 ]
 TailOption = Annotated[
     int,
-    typer.Option("--tail", min=0, max=MAX_TAIL, help="Begin with so many of the newest lines."),
+    typer.Option("--tail", min=1, max=MOST_LINES, help="Begin with so many of the newest lines."),
 ]
 
 

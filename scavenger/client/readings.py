@@ -72,7 +72,7 @@ class ReadingMethods:
         """
         span = {"from": since, "to": until}
         times = {name: at.isoformat() for name, at in span.items() if at is not None}
-        wanted = {"series": ",".join(series), "points": points, **times}
+        wanted: dict[str, str | int] = {"series": ",".join(series), "points": points, **times}
         return get(TelemetryView, f"{job_path(job)}/telemetry", wanted)
 
     @conversation
@@ -96,7 +96,7 @@ class ReadingMethods:
         Args:
             job: Id of the job.
             machine: Only of this machine.
-            tail: Begin with so many of the newest lines.
+            tail: Begin with so many of the newest lines, at least 1.
         """
         look, after = get(JobView, job_path(job)), None
         while True:
@@ -139,6 +139,7 @@ def log_request(
     job: str, machine: str | None, tail: int, after: int | None = None
 ) -> ApiRequest[LogList]:
     """Return the request for lines: after a number, or else the newest."""
-    begin = {"tail": tail} if after is None else {"after": after}
-    wanted = {**begin, "limit": MAX_PAGE_SIZE, **({} if machine is None else {"machine": machine})}
+    wanted: dict[str, str | int] = {"limit": MAX_PAGE_SIZE}
+    wanted |= {"tail": tail} if after is None else {"after": after}
+    wanted |= {} if machine is None else {"machine": machine}
     return get(LogList, f"{job_path(job)}/logs", wanted)

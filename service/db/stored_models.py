@@ -119,10 +119,23 @@ def newest(
     limit: int | None = None,
     before: tuple[datetime, str, str] | None = None,
     signature: str | None = None,
+    *,
+    is_forgotten: bool = False,
 ) -> list[ModelRow]:
-    """Return a project's stored models with their keys and ages, newest first, below a position."""
+    """Return a project's stored models with their keys and ages, newest first, below a position.
+
+    Args:
+        connection: Where from.
+        project: Whose, or every one's.
+        limit: How many at most; None for all.
+        before: Position of the last one that is not wanted any more.
+        signature: Only those with this signature.
+        is_forgotten: Whether those count, too, that are to be forgotten.
+    """
     position = (models.c.updated_at, models.c.project, models.c.signature)
-    query = select(models).order_by(*(column.desc() for column in position)).where(is_remembered())
+    query = select(models).order_by(*(column.desc() for column in position))
+    if not is_forgotten:
+        query = query.where(is_remembered())
     if signature is not None:
         query = query.where(models.c.signature == signature)
     if project != EVERY_PROJECT:

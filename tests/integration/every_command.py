@@ -96,7 +96,7 @@ LINES: dict[str, Line | None] = {
     "orders": Line(f"orders {JOB}", OrderList, lacking=f"orders {UNKNOWN}", has_names=False),
     "cancel": Line(f"cancel {JOB} --yes", lacking=f"cancel {UNKNOWN} --yes"),
     "logs": Line(f"logs {JOB}", LogList, lacking=f"logs {UNKNOWN}", has_names=False),
-    "version": Line("version", VersionView, has_names=False),
+    "version": Line("version", VersionView),
     "model list": Line("model list", StoredModelList),
     "model show": Line("model show signature-1", ModelDetailView, lacking="model show nothing"),
     "model forget": Line(

@@ -70,7 +70,9 @@ def forget_found(
     app_state: AppState, user: UserPrincipal, signature: str, connection: Connection
 ) -> StoredAnswer:
     """Store that a model is to be forgotten, and return the answer that says so."""
-    found, now = find_model(connection, user, signature), app_state.now()
+    # Also one that is forgotten already: the answer to an earlier request may be lost.
+    found = find_model(connection, user, signature, is_forgotten=True)
+    now = app_state.now()
     stored_models.forget(connection, found.project, signature, now)
     view = ForgottenModelView(
         project=found.project, signature=signature, model_key=found.model_key, forgotten_at=now
@@ -78,17 +80,19 @@ def forget_found(
     return StoredAnswer(200, view.model_dump_json(), {})
 
 
-def find_model(connection: Connection, user: UserPrincipal, signature: str) -> ModelRow:
+def find_model(
+    connection: Connection, user: UserPrincipal, signature: str, *, is_forgotten: bool = False
+) -> ModelRow:
     """Return a model of the user's project, of every project the newest; or refuse."""
     # Postgres cannot compare every text, and no signature holds what cannot be printed.
-    is_possible = signature.isprintable()
     found = (
-        stored_models.newest(connection, user.project, 1, signature=signature)
-        if is_possible
+        stored_models.newest(
+            connection, user.project, 1, signature=signature, is_forgotten=is_forgotten
+        )
+        if signature.isprintable()
         else []
     )
     if not found:
-        raise ApiProblem(
-            "not_found", "there is no model of that signature; GET /v1/models lists them"
-        )
+        why = "there is no model of that signature; GET /v1/models lists them"
+        raise ApiProblem("not_found", why)
     return found[0]
