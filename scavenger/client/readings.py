@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
 from urllib.parse import quote
 
 from scavenger.client.core import (
@@ -30,7 +28,6 @@ from scavenger.reading_schemas import (
     MachineList,
     MachineView,
     ModelDetailView,
-    TelemetryView,
     VersionView,
 )
 from scavenger.schemas import JobView
@@ -51,29 +48,6 @@ class ReadingMethods:
         wanted = {name: value for name, value in given.items() if value is not None}
         request = get(MachineList, "/v1/machines", wanted)
         return iterate_items(request, lambda page: page.machines)
-
-    @one_request
-    def telemetry(
-        self,
-        job: str,
-        series: Sequence[str] = ("loss", "step_time", "workers"),
-        since: datetime | None = None,
-        until: datetime | None = None,
-        points: int = 2000,
-    ) -> ApiRequest[TelemetryView]:
-        """Return measured series of a job, as the least and largest value of each bucket.
-
-        Args:
-            job: Id of the job.
-            series: Names of the series, such as ``loss`` or ``noise_scale``.
-            since: Where they begin; None where the job does.
-            until: Where they end; None for now.
-            points: Entries of each series at most.
-        """
-        span = {"from": since, "to": until}
-        times = {name: at.isoformat() for name, at in span.items() if at is not None}
-        wanted: dict[str, str | int] = {"series": ",".join(series), "points": points, **times}
-        return get(TelemetryView, f"{job_path(job)}/telemetry", wanted)
 
     @conversation
     def list_log(
