@@ -866,6 +866,58 @@ export interface components {
             n_push: number;
         };
         /**
+         * ForecastView
+         * @description What was forecast of a job when it chose, beside what came of it.
+         *
+         *     Attributes:
+         *         job: Its id.
+         *         chosen: The configuration it chose.
+         *         due_from: One job in ten ends before this.
+         *         due_until: Nine of ten end before this.
+         *         is_within: Whether it ended within that span; None where it has not succeeded.
+         *         cost_low: What one job in ten costs less than; None where no cost was forecast.
+         *         cost: What half of them cost less than.
+         *         cost_high: What nine of ten cost less than.
+         *         spent: What it has cost.
+         */
+        ForecastView: {
+            chosen: components["schemas"]["ConfigView"] | null;
+            cost: components["schemas"]["MoneyView"] | null;
+            cost_high: components["schemas"]["MoneyView"] | null;
+            cost_low: components["schemas"]["MoneyView"] | null;
+            /** Due From */
+            due_from: string | null;
+            /** Due Until */
+            due_until: string | null;
+            /** Finished At */
+            finished_at: string | null;
+            /** Is Within */
+            is_within: boolean | null;
+            /** Job */
+            job: string;
+            /** Name */
+            name: string;
+            phase: components["schemas"]["JobPhase"];
+            spent: components["schemas"]["MoneyView"];
+        };
+        /**
+         * ForgottenModelView
+         * @description A model that was forgotten: the next job of its signature searches anew.
+         */
+        ForgottenModelView: {
+            /**
+             * Forgotten At
+             * Format: date-time
+             */
+            forgotten_at: string;
+            /** Model Key */
+            model_key: string;
+            /** Project */
+            project: string;
+            /** Signature */
+            signature: string;
+        };
+        /**
          * GridPoint
          * @description A configuration by its workers and its global batch in samples.
          */
@@ -1871,6 +1923,39 @@ export interface components {
              * @example accuracy
              */
             metric: string;
+        };
+        /**
+         * ModelDetailView
+         * @description A stored model with the forecasts that its jobs were chosen by.
+         *
+         *     Attributes:
+         *         calibration: None before the first forecast can be judged.
+         *         forecasts: The newest jobs of this signature, newest first.
+         */
+        ModelDetailView: {
+            calibration: components["schemas"]["CalibrationView"] | null;
+            /** Epochs To Target */
+            epochs_to_target: {
+                [key: string]: number;
+            };
+            /** Forecasts */
+            forecasts: components["schemas"]["ForecastView"][];
+            /** Jobs */
+            jobs: number;
+            laws: components["schemas"]["LawsView"];
+            /** Model Key */
+            model_key: string;
+            /** Project */
+            project: string;
+            /** Reference Batch */
+            reference_batch: number;
+            /** Signature */
+            signature: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
         };
         /**
          * ModelSpec
