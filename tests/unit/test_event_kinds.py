@@ -28,5 +28,5 @@ def test_webhooks_know_every_kind_of_event() -> None:
     known = {kind.value for kind in EventKind} - {EventKind.EVERY}
     missing = (set(recorded()) | FINAL) - known
     assert not missing, f"add {missing} to scavenger.webhook_schemas.EventKind"
-    assert known - set(recorded()) == FINAL, "the controller records no event of this kind"
+    assert known == set(recorded()) | FINAL, "the controller records no event of this kind"
     assert set(NOTABLE_EVENTS) <= set(EventKind)
