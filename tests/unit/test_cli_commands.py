@@ -214,8 +214,9 @@ COMMANDS = sorted(entry.name for entry in TABLE if entry.example or entry.name =
 
 def test_the_tree_is_complete():
     expected = (
-        "agent cancel cost curve dashboard demo doctor evaluate events explain export fit list "
-        "models offers plan serve show simulate submit watch"
+        "agent cancel cost curve dashboard demo doctor evaluate events explain export "
+        "fit limit list logs offers orders pause plan probe resize resume serve show "
+        "simulate submit version watch"
     )
     assert expected.split() == COMMANDS
 
@@ -234,7 +235,7 @@ def test_the_help_of_serve_is_that_of_its_program():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["list"], ["show", ID], ["curve", ID], ["events", ID], ["models"]]
+    "arguments", [["list"], ["show", ID], ["curve", ID], ["events", ID], ["model", "list"]]
 )
 def test_read_commands_write_the_view_as_json(arguments):
     code, data, stderr = run(one(), *arguments, "-o", "json")
