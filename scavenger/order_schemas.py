@@ -20,7 +20,7 @@ from pydantic import (
 from scavenger.cluster import ClusterConfig
 from scavenger.job.fields import DollarAmount, Duration, SpecModel, require_nonzero, require_value
 from scavenger.job.limits import BatchSize, WorkerCount
-from scavenger.job.parser import show_value
+from scavenger.job.messages import show_value
 from scavenger.job.spec import JobSpec, ObjectiveField
 from scavenger.schemas import View
 

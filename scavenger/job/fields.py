@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, Strict
 
-from scavenger.job.parser import show_value
+from scavenger.job.messages import show_value
 
 MAX_DURATION = 10 * 365 * 24 * 3600.0
 MIN_DURATION = 0.001

@@ -35,7 +35,7 @@ from scavenger.job.fields import (
     require_nonzero,
     require_value,
 )
-from scavenger.job.parser import show_value
+from scavenger.job.messages import show_value
 from scavenger.job.pricing import MemorySpec
 
 MAX_WORKERS = 1024

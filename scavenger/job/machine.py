@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from scavenger.job.fields import SpecModel, StrictText, require_value
-from scavenger.job.parser import show_value
+from scavenger.job.messages import show_value
 
 MACHINE_TYPE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}")
 CLOUD_NAME = re.compile(r"[a-z][a-z0-9-]{0,40}")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from scavenger.errors import DocumentProblem, InvalidDocument
+from scavenger.job.messages import clip_text, escape_unprintable, show_value
 
 MAX_DOCUMENT_BYTES = 32 * 1024
 MAX_DEPTH = 32
@@ -146,47 +147,6 @@ def dotted_path(path: DocumentPath) -> str:
     return ".".join(clip_text(_named(part)) for part in path)
 
 
-def show_value(value: object) -> str:
-    """Show a value in a message: always one short printable line.
-
-    >>> show_value("4..1"), show_value(float("nan")), show_value([1, 2])
-    ('"4..1"', 'NaN', 'a list')
-    """
-    match value:
-        case None | bool():
-            return {None: "nothing", True: "true", False: "false"}[value]
-        case int():
-            return str(value) if value.bit_length() <= 64 else "a number beyond 64 bits"
-        case float():
-            return _show_float(value)
-        case str():
-            return f'"{clip_text(value)}"'
-        case dict():
-            return "a mapping"
-        case list():
-            return "a list"
-        case _:
-            return f"a {type(value).__name__}"
-
-
-def _show_float(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "infinity" if value > 0 else "-infinity"
-    return repr(value)
-
-
-def clip_text(text: str) -> str:
-    """Clip text to 80 characters and escape what does not print."""
-    clipped = "".join(map(_printable, text[:81]))
-    return clipped if len(clipped) <= 80 else clipped[:79] + "…"
-
-
-def _printable(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
-
-
 def _refuse_unreadable(text: str) -> None:
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_DOCUMENT_BYTES:
@@ -210,7 +170,7 @@ def _compose(text: str) -> ParsedDocument:
     except yaml.MarkedYAMLError as error:
         raise InvalidDocument([_syntax(error)]) from None
     except yaml.reader.ReaderError as error:
-        reason = f"character {_printable(chr(error.character))} is not allowed"
+        reason = f"character {escape_unprintable(chr(error.character))} is not allowed"
         place = _position(text, error.position)
         raise InvalidDocument(
             [DocumentProblem("", f"cannot be read as YAML: {reason}", *place)]

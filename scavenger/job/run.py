@@ -17,7 +17,7 @@ from pydantic import (
 
 from scavenger.code_archive import CODE_DIGEST
 from scavenger.job.fields import Duration, SpecModel, StrictText, require_value
-from scavenger.job.parser import show_value
+from scavenger.job.messages import show_value
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _IMAGE = re.compile(r"[!-~]{1,255}")

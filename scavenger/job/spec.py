@@ -33,7 +33,7 @@ from scavenger.job.fields import (
 )
 from scavenger.job.limits import BatchSize, Limits
 from scavenger.job.machine import MachineSpec
-from scavenger.job.parser import show_value
+from scavenger.job.messages import show_value
 from scavenger.job.pricing import (
     PriceField,
     PriceSpec,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Strict, TypeAdapter
 
 from scavenger.job.fields import SpecModel, require_value
-from scavenger.job.parser import show_value
+from scavenger.job.messages import show_value
 from scavenger.learning_rate import LearningRateRule
 from scavenger.protocol import ExchangeInterval, TrainingStrategyName
 

@@ -19,6 +19,7 @@ from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import SpecModel, closest_name
 from scavenger.job.limits import Limits, MemoryLimit
 from scavenger.job.machine import MachineSpec
+from scavenger.job.messages import show_value
 from scavenger.job.parser import (
     MAX_DEPTH,
     DocumentPath,
@@ -29,7 +30,6 @@ from scavenger.job.parser import (
     problem_at,
     scan_json,
     scan_yaml,
-    show_value,
 )
 from scavenger.job.pricing import (
     InterruptionsSpec,

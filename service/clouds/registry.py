@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ValidationError
 
 from scavenger.errors import InvalidDocument
-from scavenger.job.parser import DocumentPath, Positions, problem_at, scan_yaml, show_value
+from scavenger.job.messages import show_value
+from scavenger.job.parser import DocumentPath, Positions, problem_at, scan_yaml
 from scavenger.job.validation import expected_words
 from service.clouds.clouds import Clouds
 from service.clouds.object_store import BucketEntry

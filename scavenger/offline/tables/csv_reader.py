@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scavenger.errors import DocumentProblem, InvalidDocument
-from scavenger.job.parser import clip_text, show_value
+from scavenger.job.messages import clip_text, show_value
 
 MAX_CSV_PROBLEMS = 10
 MAX_CSV_ROWS = 2_000_000

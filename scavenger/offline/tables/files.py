@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from scavenger.errors import DocumentProblem, InvalidDocument
-from scavenger.job.parser import clip_text
+from scavenger.job.messages import clip_text
 from scavenger.offline.tables.csv_reader import CsvReader, CsvRow, InvalidCell
 from scavenger.offline.tables.runs import (
     EPOCHS_TABLE_COLUMNS,

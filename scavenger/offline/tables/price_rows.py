@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from pydantic import ValidationError
 
 from scavenger.errors import DocumentProblem, InvalidDocument
-from scavenger.job.parser import clip_text, show_value
+from scavenger.job.messages import clip_text, show_value
 from scavenger.offline.tables.csv_reader import CsvReader, CsvRow, InvalidCell
 from scavenger.schemas import PriceRow
 
