@@ -1,4 +1,4 @@
-"""Values as messages show them: one short printable line, whatever was written."""
+"""Values as messages show them: one short printable line, also of values that are long or odd."""
 
 from __future__ import annotations
 
