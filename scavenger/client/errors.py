@@ -347,7 +347,7 @@ class PlanExpired(Conflict):
     """The plan is older than its 15 minutes; plan the document again, and submit that plan."""
 
     code = "plan_expired"
-    remedy = "plan the document again: scavenger plan FILE"
+    remedy = "plan the document again with scavenger plan, and submit the new plan"
 
 
 class SequenceGap(Conflict):
@@ -508,7 +508,7 @@ def list_command_for(path: str) -> str:
     ('scavenger token list', 'scavenger list')
     """
     commands = {"tokens": "token list", "sweeps": "admin sweep", "models": "model list"}
-    commands |= {"webhooks": "webhook list", "plans": "plan FILE"}
+    commands |= {"webhooks": "webhook list"}
     kind = path.removeprefix("/v1/").partition("/")[0]
     return f"scavenger {commands.get(kind, 'list')}"
 

@@ -23,7 +23,7 @@ from service.settings import Settings
 from tests.builders import HERE, NOW, spec
 
 # Developers need the first two, the third may hold a password, and the last is OpenTelemetry's.
-BY_ENVIRONMENT = {"boot_delay", "pg_bin", "database_url", "otlp_endpoint"}
+BY_ENVIRONMENT = {"boot_delay", "pg_bin", "simulated_job", "database_url", "otlp_endpoint"}
 
 Start = Callable[..., subprocess.CompletedProcess[str]]
 

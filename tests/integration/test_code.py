@@ -21,6 +21,7 @@ from starlette.requests import Request
 
 from scavenger.client.client import Client
 from scavenger.client.code import pack_code
+from scavenger.client.core import get, send
 from scavenger.client.errors import InvalidRequest, NotFound
 from scavenger.code_archive import MAX_PACKED_BYTES, MEBIBYTE
 from scavenger.schemas import CodeView, UserRole
@@ -235,4 +236,4 @@ def test_code_is_not_deleted_under_a_job_that_is_being_submitted(engine: Engine)
 
 def test_code_that_a_project_lacks_is_not_found(client: Client) -> None:
     with pytest.raises(NotFound, match="send it with PUT"):
-        client._request(CodeView, "GET", f"/v1/code/{DIGEST}")
+        client.converse(send(get(CodeView, f"/v1/code/{DIGEST}")))
