@@ -46,7 +46,8 @@ def neutral_modules() -> list[str]:
     return sorted(
         ".".join(path.with_suffix("").parts).removesuffix(".__init__")
         for path in paths
-        if path.parts[1] not in ("pytorch", "tensorflow") and "boot" not in path.parts
+        if path.parts[1] not in ("pytorch", "tensorflow", "integrations")
+        and "boot" not in path.parts
     )
 
 

@@ -100,8 +100,11 @@ def test_nothing_of_the_controller_runs_code_out_of_data() -> None:
     assert {name: what for name, what in found.items() if what} == {}
 
 
-# A file without a name, in which code is collected until its hash is known.
-SPOOL = {"service/api/routes/code.py": {"tempfile", "tempfile.SpooledTemporaryFile"}}
+# A file without a name, in which code is collected until its hash is known, and text in memory.
+SPOOL = {
+    "service/api/routes/code.py": {"tempfile", "tempfile.SpooledTemporaryFile"},
+    "service/api/routes/telemetry.py": {"io", "io.StringIO"},
+}
 
 
 def test_no_endpoint_knows_of_files() -> None:

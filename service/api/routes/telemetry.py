@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import io
 from datetime import datetime
+from io import StringIO
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
@@ -84,7 +84,7 @@ def get_telemetry(app_state: State, job: str, asked: TelemetryRequest) -> Teleme
 )
 def get_telemetry_table(app_state: State, job: str, asked: TelemetryRequest) -> CsvResponse:
     """Return the same as a table: a row for each bucket, empty cells where there is no value."""
-    table = io.StringIO(newline="")
+    table = StringIO(newline="")
     writer = csv.writer(table)
     writer.writerow(["series", "unit", "at", "low", "high"])
     for series in read_telemetry(app_state, job, asked).series:
