@@ -63,9 +63,8 @@ def test_a_bucket_has_the_least_and_the_largest_of_its_values_and_none_spans_a_g
     if len(finite):
         assert np.nanmin(found.low) == finite.min()
         assert np.nanmax(found.high) == finite.max()
-    if (
-        shown is not None and len(series.at) + len(gaps) <= most // 2
-    ):  # few enough to be shown one by one
+    is_shown_one_by_one = shown is not None and len(series.at) + len(gaps) <= most // 2
+    if is_shown_one_by_one:
         assert len(kept) == len(series.at)
 
 
