@@ -1,4 +1,4 @@
-"""Three cells of `make interruptions`: what a machine that is taken back costs a job."""
+"""Cells of `make interruptions`: what a machine that is taken back costs a job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ def stage(open_directory: Path) -> Iterator[Stage]:
         yield opened
 
 
-@pytest.mark.parametrize("name", ["train:notice:leader", "train:none:other", "drain:none:other"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train:notice:leader",
+        "train:none:other",
+        pytest.param("drain:none:other", marks=pytest.mark.slow),
+    ],
+)
 def test_a_machine_that_is_taken_back_costs_no_more_than_promised(stage: Stage, name: str) -> None:
     verdict = play(stage, find_cell(name))
     assert verdict.wrong == (), stage.controller.log()
