@@ -1,4 +1,4 @@
-"""One browser for all tests of a process, one controller for each file, and visitors."""
+"""One browser and one controller for each file, and visitors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from tests.controller import Controller
 PACED = Path(__file__).with_name("paced.py")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Chromium, for one file: until it ends, Playwright leaves an event loop running here."""
     expect.set_options(timeout=1000 * PATIENCE)
     with chromium() as browser:
         yield browser
