@@ -1,13 +1,13 @@
 """A finished job whose training was simulated, for people who want to see a curve that bends.
 
-The demo's own job trains too fast for a front with a bend. The simulator trains a ResNet-18 of the
+The demo's own job trains too fast for a front with a bend. The simulator trains a ResNet-50 of the
 paper's size by the `decide` of real jobs, and what it did is stored as a job that has ended. No
 machine ran, so it has no ledger: what it would have cost stands in its reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import accumulate, groupby
@@ -19,7 +19,7 @@ from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
 from scavenger.offline.simulator.paper import (
     PRICE_PER_HOUR,
-    RESNET18,
+    RESNET50,
     UNPERTURBED,
     PaperJob,
     start_job,
@@ -43,9 +43,9 @@ def add_simulated_job(engine: Engine, now: datetime) -> None:
     """Store a simulated job that has just ended, unless there is one already."""
     # Before the transaction, which may not wait for a computation.
     outcome = simulate(
-        start_job(RESNET18, UNPERTURBED, SEED),
-        RESNET18.planning_state("auto", Knee()),
-        RESNET18.overheads,
+        start_job(RESNET50, UNPERTURBED, SEED),
+        RESNET50.planning_state("auto", Knee()),
+        RESNET50.overheads,
     )
     with engine.begin() as connection:
         if jobs.find(connection, SIMULATED_JOB) is None:
@@ -57,10 +57,15 @@ def store_simulated_job(connection: Connection, outcome: SimulationOutcome, now:
     if outcome.run is None:
         raise ValueError("the simulated job ended during its search: it has no curve to show")
     began = now - timedelta(seconds=outcome.time)
-    spec = document_of(RESNET18)
+    spec = document_of(RESNET50)
     jobs.create(connection, SIMULATED_JOB, spec, began)
     probes = tuple(settled_probes(outcome, began))
-    record_story(connection, outcome, probes, began)
+    for number, probe in enumerate(probes, 1):
+        measurements.record_probe(connection, SIMULATED_JOB, probe)
+        config = probe.observation.config
+        facts = {"workers": config.workers, "global_batch": config.global_batch}
+        why = f"simulated probe {number} settled on {config}"
+        record_event(connection, SIMULATED_JOB, probe.settled_at, "probe", why, facts)
     run = outcome.run
     objective = objective_within_limits(spec)
     curve = CurveReport(CurvePreview(run.curve, run.fitted), objective, run.choice)
@@ -103,36 +108,29 @@ def document_of(job: PaperJob) -> JobSpec:
 
 
 def settled_probes(outcome: SimulationOutcome, began: datetime) -> Iterator[SettledProbe]:
-    """Yield the probes with when each settled, in the order in which they ran."""
+    """Yield the probes with when each settled, in the order in which they ran.
+
+    Where one configuration is probed twice in a row, for time and then for noise, the simulator
+    tells how long both took; they share that by their iterations.
+    """
     ends = accumulate(interval.seconds for interval in outcome.intervals)
     probed = [
         (interval, end)
         for interval, end in zip(outcome.intervals, ends, strict=True)
         if interval.purpose == "probe"
     ]
-    # Probes of one configuration never follow each other: noise is measured after all others.
-    runs = [list(run) for _, run in groupby(probed, lambda each: each[0].config)]
-    for observation, run in zip(outcome.observations, runs, strict=True):
-        yield SettledProbe(
-            observation,
-            seconds=sum(interval.seconds for interval, _ in run),
-            cost=Decimal(f"{sum(interval.cost for interval, _ in run):.6f}"),
-            settled_at=began + timedelta(seconds=run[-1][1]),
-        )
-
-
-def record_story(
-    connection: Connection,
-    outcome: SimulationOutcome,
-    probes: Sequence[SettledProbe],
-    began: datetime,
-) -> None:
-    """Store the probes, and an event for each."""
-    note = "simulated: no machine ran; the curve and its decision are those of a real job"
-    record_event(connection, SIMULATED_JOB, began, "probe", note)
-    for number, probe in enumerate(probes, 1):
-        measurements.record_probe(connection, SIMULATED_JOB, probe)
-        config = probe.observation.config
-        facts = {"workers": config.workers, "global_batch": config.global_batch}
-        why = f"probe {number} settled on {config}"
-        record_event(connection, SIMULATED_JOB, probe.settled_at, "probe", why, facts)
+    stays = groupby(probed, lambda each: each[0].config)
+    probes = groupby(outcome.observations, lambda each: each.config)
+    for (_, own), (_, stay) in zip(probes, stays, strict=True):
+        settled, intervals = list(own), list(stay)
+        seconds = sum(interval.seconds for interval, _ in intervals)
+        each = seconds / sum(observation.iterations for observation in settled)
+        end = intervals[-1][1] - seconds
+        for observation in settled:
+            end += each * observation.iterations
+            yield SettledProbe(
+                observation,
+                seconds=each * observation.iterations,
+                cost=Decimal(0),  # what a job spends on probes is part of what it spends
+                settled_at=began + timedelta(seconds=end),
+            )

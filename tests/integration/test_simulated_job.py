@@ -31,9 +31,11 @@ def test_a_simulated_job_has_ended_and_shows_a_front_that_bends(engine: Engine) 
     assert len(curve.points) == 16
     assert len(curve.front) > 3
     assert curve.knee_bends
+    assert "no sharp bend" not in curve.why
     assert curve.chosen == curve.knee
     assert curve.knee not in (curve.fastest, curve.cheapest)
     assert {point.source for point in curve.points} >= {"measured", "predicted"}
     assert len(probes) >= 3
+    assert sum(probe.cost for probe in probes) == 0
     assert [event.at for event in told] == sorted(event.at for event in told)
     assert [event.kind for event in told].count("succeeded") == 1
