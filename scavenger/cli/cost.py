@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
-from scavenger.cli.moments import SinceOption
-from scavenger.cli.options import OutputOption
+from scavenger.cli.options import OutputOption, SinceOption
 from scavenger.cli.output import (
     Cell,
     OutputFormat,

@@ -18,7 +18,14 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from scavenger.cli.options import HomeOption, OutputOption
-from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text, pluralize
+from scavenger.cli.output import (
+    OutputFormat,
+    Terminal,
+    get_terminal,
+    plain_text,
+    pluralize,
+    render_facts,
+)
 from scavenger.cli.programs import module_command, require_extra
 from scavenger.client.diagnostics import (
     check_clocks,
@@ -170,3 +177,15 @@ def render_checks(checkup: DiagnosticsView) -> RenderableType:
         if check.remedy:
             grid.add_row("", "", plain_text(f"→ {check.remedy}", "bold"))
     return grid
+
+
+def show_version(context: typer.Context, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show the versions of this program and of the controller; --version asks no controller."""
+    terminal = get_terminal(context)
+    with terminal.connect() as client:
+        found = client.get_version()
+    facts = [
+        ("program", version("scavenger")),
+        ("controller", f"{found.version}, API {found.api}, schema {found.schema_revision}"),
+    ]
+    terminal.print_result(found, output, render_facts(facts))

@@ -10,8 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scavenger.cli.errors import ConfirmationRequired
-from scavenger.cli.moments import SinceOption
-from scavenger.cli.options import JobArgument, OutputOption, find_job
+from scavenger.cli.options import JobArgument, OutputOption, SinceOption, find_job
 from scavenger.cli.output import (
     Cell,
     OutputFormat,

@@ -56,7 +56,7 @@ COMMANDS = (
     CommandEntry("fit", "fit:fit", "Fit the models to your measurements", OFFLINE, "fit steps.csv epochs.csv --dataset-size 50000"),
     CommandEntry("evaluate", "evaluate:evaluate", "Check predictions against measurements", OFFLINE, "evaluate steps.csv --points 4,6"),
     CommandEntry("agent", "programs:agent", "Run a script under the agent, or test it here", OFFLINE, "agent run -- python train.py", {"allow_interspersed_args": False}),
-    CommandEntry("version", "version:show_version", "Show the versions of program and controller", OPERATE, "version"),
+    CommandEntry("version", "doctor:show_version", "Show the versions of program and controller", OPERATE, "version"),
     CommandEntry("token", "tokens:token_commands", "Manage API tokens", OPERATE),
     CommandEntry("webhook", "webhooks:webhook_commands", "Tell Slack or programs of events", OPERATE),
     CommandEntry("admin", "admin:admin_commands", "Orphaned machines, backup, restore", OPERATE),

@@ -5,7 +5,9 @@ A JOB argument resolves to a job, a range such as ``2..16`` to counts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +16,7 @@ import typer
 from scavenger.cli.errors import AmbiguousJob, JobNotFound
 from scavenger.cli.output import OutputFormat
 from scavenger.client.client import Client
-from scavenger.job.fields import Bounds, doublings, read_range
+from scavenger.job.fields import Bounds, doublings, read_duration, read_range
 from scavenger.schemas import JobView
 
 JobArgument = Annotated[
@@ -118,3 +120,36 @@ def is_part_of_id(reference: str, job_id: str) -> bool:
     bare = job_id.removeprefix(ID_PREFIX)
     is_start = job_id.startswith(reference) or bare.startswith(reference)
     return bool(reference) and (is_start or bare.endswith(reference))
+
+
+DAYS_AGO = re.compile(r" *([0-9]{1,5}) *d *")
+
+
+def parse_moment(text: str) -> datetime:
+    """Read a moment: ``8h`` or ``2d`` ago, a date, or RFC 3339; without a zone it is UTC.
+
+    Raises:
+        typer.BadParameter: It is none of them; the message says what to write.
+    """
+    days = DAYS_AGO.fullmatch(text)
+    try:
+        if days is not None:
+            return datetime.now(UTC) - timedelta(days=int(days[1]))
+        if text[:4].isdigit() and "-" in text:
+            moment = datetime.fromisoformat(text)
+            return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return datetime.now(UTC) - timedelta(seconds=read_duration(text))
+    except (ValueError, OverflowError):
+        example = "write e.g. 8h, 2d, 2026-11-23 or 2026-11-23T19:00:00Z"
+        raise typer.BadParameter(f"{text!r} is no moment: {example}") from None
+
+
+SinceOption = Annotated[
+    datetime | None,
+    typer.Option(
+        "--since",
+        parser=parse_moment,
+        metavar="WHEN",
+        help="Only from then on: 8h or 2d ago, a date, or RFC 3339.",
+    ),
+]
