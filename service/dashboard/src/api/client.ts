@@ -1,7 +1,7 @@
 import type { ProblemBody } from "./types";
 
-// The one place that sends requests. A session cookie signs them in; whatever changes the
-// controller's state carries the session's CSRF value and an idempotency key.
+// The one place that sends requests. A session cookie signs them in; a request that changes
+// the controller's state carries the session's CSRF value and an idempotency key.
 
 export class Problem extends Error {
   readonly body: ProblemBody;

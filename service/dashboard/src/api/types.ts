@@ -32,6 +32,9 @@ export type Series = Answered<Views["SeriesView"]>;
 export type Telemetry = Answered<Views["TelemetryView"]>;
 export type Machine = Answered<Views["MachineView"]>;
 export type StoredModel = Answered<Views["StoredModelView"]>;
+export type Forecast = Answered<Views["ForecastView"]>;
+export type ModelDetail = Answered<Views["ModelDetailView"]>;
+export type LogPage = Answered<Views["LogList"]>;
 export type CostReport = Answered<Views["CostReportView"]>;
 export type Plan = Answered<Views["PlanView"]>;
 export type Token = Answered<Views["TokenView"]> & { token?: string };
@@ -41,31 +44,3 @@ export type Delivery = Answered<Views["DeliveryView"]>;
 export type Sweep = Answered<Views["SweepView"]>;
 export type Diagnostics = Answered<Views["DiagnosticsView"]>;
 export type ProblemBody = Answered<Views["ProblemView"]>;
-
-/** What was forecast of a job when it chose, beside what came of it. */
-export interface Forecast {
-  job: string;
-  name: string;
-  phase: Phase;
-  chosen: Config | null;
-  due_from: string | null;
-  due_until: string | null;
-  finished_at: string | null;
-  is_within: boolean | null;
-  cost_low: Money | null;
-  cost: Money | null;
-  cost_high: Money | null;
-  spent: Money;
-}
-
-export interface ModelDetail extends StoredModel {
-  project: string;
-  calibration: { coverage: number; forecasts: number } | null;
-  forecasts: Forecast[];
-}
-
-export interface LogPage {
-  lines: { number: number; machine: string; role: string; at: string; text: string }[];
-  dropped: number;
-  next_cursor: string | null;
-}
