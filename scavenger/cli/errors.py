@@ -5,6 +5,7 @@
     ScavengerError
     └── CommandError
         ├── InvalidInput             a document or a table is invalid: correct its problems
+        ├── FileInTheWay             a file would be overwritten: pass the flag, or name another
         ├── TableNotSelected         no table, or several, by this name: name one of those there are
         ├── ExtraNotInstalled        an optional part is missing: install its extra
         ├── BinaryOnTerminal         a picture would be written to a terminal: redirect it to a file
@@ -72,6 +73,21 @@ class InvalidInput(CommandError):
         position = f":{problem.line}:{problem.column or 1}" if problem.line else ""
         field = f"{problem.path}: " if problem.path else ""
         return f"{self.source}{position}: {field}{problem.message}"
+
+
+class FileInTheWay(CommandError):
+    """A file would be overwritten; pass the flag that allows it.
+
+    Attributes:
+        file: The file, as the user wrote it.
+    """
+
+    exit_code = ExitCode.CONFLICT
+    remedy = "keep it, or replace it: pass --force"
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        super().__init__(f"{file} is there already, and was not changed")
 
 
 class TableNotSelected(CommandError):

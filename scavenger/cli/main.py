@@ -28,6 +28,7 @@ OFFLINE, OPERATE = "Without a controller", "Administration"
 # ruff: noqa: E501
 COMMANDS = (
     CommandEntry("demo", "demo:demo", "Train one job twice on this computer", BEGIN, "demo"),
+    CommandEntry("init", "init:init", "Write a job file for your script", BEGIN, "init"),
     CommandEntry("serve", "programs:serve", "Run the controller until Ctrl-C", BEGIN, "", PROGRAM_SETTINGS),
     CommandEntry("dashboard", "dashboard:dashboard", "Open the dashboard in a browser, signed in", BEGIN, "dashboard latest"),
     CommandEntry("doctor", "doctor:doctor", "Check a controller and its computer", BEGIN, "doctor"),

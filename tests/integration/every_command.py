@@ -73,6 +73,7 @@ LINES: dict[str, Line | None] = {
     "agent": None,
     "admin backup": None,
     "admin restore": None,
+    "init": Line("init {place} --force", asks=False),
     "dashboard": Line(f"dashboard {JOB} --no-browser", lacking=f"dashboard {UNKNOWN}"),
     "doctor": Line("doctor --home {place}", DiagnosticsView, ExitCode.OTHER, asks=False),
     "plan": Line("plan {place}/job.yaml", PlanView),

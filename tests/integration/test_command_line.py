@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ from scavenger.cli.output import Terminal
 from scavenger.client.client import Client
 from scavenger.client.errors import error_for_problem
 from scavenger.errors import ExitCode
-from scavenger.schemas import JobList, JobPhase, ProblemView
+from scavenger.schemas import JobList, JobPhase, JobView, ProblemView
 from service.api.problems import PROBLEM_TYPES
 from service.db import jobs
 from tests.builders import NOW, spec
@@ -203,3 +204,15 @@ def test_every_remedy_names_commands_that_exist_and_no_placeholder() -> None:
                 parts = words.split()
                 assert known & {" ".join(parts[:1]), " ".join(parts[:2])}, remedy
             assert not re.search(r"\b[A-Z]{3,}\b(?<!SCAVENGER)", remedy.replace("_TOKEN", ""))
+
+
+def test_what_init_writes_is_planned_and_submitted_as_it_is(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nBATCH, EPOCHS = 64, 10\n")
+    written = desk.run("init", str(tmp_path))
+    assert written.code == ExitCode.SUCCESS, written.stderr
+    assert desk.run("plan", written.data.strip()).code == ExitCode.SUCCESS
+    submitted = desk.run("submit", written.data.strip(), "-o", "json")
+    assert submitted.code == ExitCode.SUCCESS, submitted.stderr
+    job = JobView.model_validate_json(submitted.data)
+    assert job.spec["target"] == {"epochs": 10.0, "at_batch": 64}
+    assert job.spec["run"]["directory"] == str(tmp_path)
