@@ -40,7 +40,8 @@ def logs(
     with terminal.connect() as client:
         found = find_job(client, job)
         if follow:
-            raise typer.Exit(follow_logs(terminal, client.log(found.id, machine, tail), output))
+            lines = client.logs(found.id, machine, tail, follow=True)
+            raise typer.Exit(follow_logs(terminal, lines, output))
         printed = client.list_log(found.id, machine, tail)
     if printed.lines or output is not OutputFormat.TABLE:
         terminal.print_result(printed, output, render_lines(printed.lines, machine))
@@ -56,7 +57,7 @@ def follow_logs(
             if output_format is OutputFormat.TABLE:
                 terminal.stdout.print(render_line(line, None), soft_wrap=True)
             else:
-                terminal.write_line(line.model_dump_json())
+                terminal.write_update(line, output_format)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.SUCCESS

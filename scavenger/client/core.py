@@ -101,7 +101,7 @@ class Found(Generic[ListedT]):
 class EventStream:
     """A stream of events; a step reads its next line, and the first one opens it.
 
-    The outcome is a line, None where the stream ended, or the answer that refuses it. Another
+    The outcome is a line, None where the stream ended, or an answer that is no stream. Another
     stream, also an equal one, closes this one.
 
     Attributes:
@@ -269,7 +269,10 @@ def read_answer(request: ApiRequest[ViewT], response: StepOutcome) -> ViewT:
 
 
 def read_error(response: httpx.Response, path: str) -> ErrorResponse:
-    """Return the error of an answer that is none."""
+    """Return the error of an answer that refuses, or that is not what was asked for."""
+    if response.is_success:
+        detail = f"asked {path}: an older controller, or a proxy that holds streams back"
+        return ServerFault(generic_problem(response, "The answer is no stream", detail), path)
     return error_for_problem(parse_problem(response), path, read_retry_after(response))
 
 

@@ -26,6 +26,7 @@ from scavenger.client.profile import ConnectionProfile, find_profile, is_loopbac
 
 StepT = TypeVar("StepT")
 CONNECT_TIMEOUT = 5.0
+EVENT_STREAM = "text/event-stream"
 STREAM_SILENCE = 45.0  # three times the interval of the controller's comments
 FAILURES = (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL)
 
@@ -230,12 +231,12 @@ class BlockingLines:
         self._lines: Iterator[str] = iter(())
 
     def next_of(self, wanted: EventStream) -> StepOutcome:
-        """Return the next line of a stream, None at its end, or the answer that refuses it."""
+        """Return the next line of a stream, None at its end, or an answer that is no stream."""
         if wanted is not self._wanted:
             self.close()
             request = self._http.stream("GET", wanted.path, **stream_options(wanted))
             response = self._opened.enter_context(request)
-            if not response.is_success:
+            if not is_stream(response):
                 response.read()
                 return response
             self._wanted, self._lines = wanted, response.iter_lines()
@@ -256,12 +257,12 @@ class AwaitedLines:
         self._lines: AsyncIterator[str]
 
     async def next_of(self, wanted: EventStream) -> StepOutcome:
-        """Return the next line of a stream, None at its end, or the answer that refuses it."""
+        """Return the next line of a stream, None at its end, or an answer that is no stream."""
         if wanted is not self._wanted:
             await self.aclose()
             request = self._http.stream("GET", wanted.path, **stream_options(wanted))
             response = await self._opened.enter_async_context(request)
-            if not response.is_success:
+            if not is_stream(response):
                 await response.aread()
                 return response
             self._wanted, self._lines = wanted, response.aiter_lines()
@@ -276,8 +277,14 @@ class AwaitedLines:
 def stream_options(stream: EventStream) -> dict[str, Any]:
     """Return how a stream is asked for; the controller is never silent for as long."""
     timeout = httpx.Timeout(STREAM_SILENCE, connect=CONNECT_TIMEOUT)
-    headers = {"Accept": "text/event-stream"}
+    headers = {"Accept": EVENT_STREAM}
     return {"params": stream.parameters, "headers": headers, "timeout": timeout}
+
+
+def is_stream(response: httpx.Response) -> bool:
+    """Tell whether an answer is the stream that was asked for."""
+    kind = response.headers.get("content-type", "")
+    return response.is_success and kind.startswith(EVENT_STREAM)
 
 
 def advance(

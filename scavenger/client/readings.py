@@ -5,22 +5,20 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from scavenger.client.core import (
-    JOB_LOOK_INTERVAL,
     MAX_PAGE_SIZE,
     ApiRequest,
     Conversation,
-    Found,
     Listing,
-    Sleep,
+    QueryParameters,
     get,
     iterate_items,
     job_path,
     next_page,
     post,
     send,
-    send_patiently,
 )
 from scavenger.client.methods import conversation, listing, one_request
+from scavenger.client.streams import follow_lines
 from scavenger.reading_schemas import (
     ForgottenModelView,
     LogLineView,
@@ -30,7 +28,6 @@ from scavenger.reading_schemas import (
     ModelDetailView,
     VersionView,
 )
-from scavenger.schemas import JobView
 
 
 class ReadingMethods:
@@ -54,7 +51,7 @@ class ReadingMethods:
         self, job: str, machine: str | None = None, tail: int = 200
     ) -> Conversation[LogList]:
         """Return the lines that the commands of a job printed last, oldest first."""
-        request, lines = log_request(job, machine, tail=tail), list[LogLineView]()
+        request, lines = log_request(job, machine, tail), list[LogLineView]()
         page = yield from send(request)
         lines += page.lines
         while following := next_page(request, page):
@@ -64,29 +61,21 @@ class ReadingMethods:
         return LogList(lines=lines, dropped=page.dropped)
 
     @listing
-    def log(self, job: str, machine: str | None = None, tail: int = 200) -> Listing[LogLineView]:
-        """Yield the lines that the commands of a job print, until it has ended.
+    def logs(
+        self, job: str, machine: str | None = None, tail: int = 200, *, follow: bool = False
+    ) -> Listing[LogLineView]:
+        """Yield the lines that the commands of a job printed, oldest first.
 
         Args:
             job: Id of the job.
             machine: Only of this machine.
-            tail: Begin with so many of the newest lines, at least 1.
+            tail: Begin with so many of the newest lines.
+            follow: Whether to yield further lines as they come, until the job has ended.
         """
-        look, after = get(JobView, job_path(job)), None
-        while True:
-            # The job first: once it has ended, the lines that follow are all there will be.
-            is_over = (yield from send_patiently(look)).phase.is_final
-            request: ApiRequest[LogList] | None
-            request = log_request(job, machine, tail=tail, after=after)
-            while request is not None:
-                page = yield from send_patiently(request)
-                for line in page.lines:
-                    after = line.number
-                    yield Found(line)
-                request = next_page(request, page)
-            if is_over:
-                return
-            yield Sleep(JOB_LOOK_INTERVAL)
+        if follow:
+            wanted = log_parameters(machine, tail)
+            return follow_lines(f"{job_path(job)}/logs", wanted)
+        return iterate_items(log_request(job, machine, tail), lambda page: page.lines)
 
     @one_request
     def model(self, signature: str) -> ApiRequest[ModelDetailView]:
@@ -109,11 +98,12 @@ def model_path(signature: str) -> str:
     return f"/v1/models/{quote(signature, safe='')}"
 
 
-def log_request(
-    job: str, machine: str | None, tail: int, after: int | None = None
-) -> ApiRequest[LogList]:
-    """Return the request for lines: after a number, or else the newest."""
-    wanted: dict[str, str | int] = {"limit": MAX_PAGE_SIZE}
-    wanted |= {"tail": tail} if after is None else {"after": after}
-    wanted |= {} if machine is None else {"machine": machine}
+def log_request(job: str, machine: str | None, tail: int) -> ApiRequest[LogList]:
+    """Return the request for the newest lines."""
+    wanted = {**log_parameters(machine, tail), "limit": MAX_PAGE_SIZE}
     return get(LogList, f"{job_path(job)}/logs", wanted)
+
+
+def log_parameters(machine: str | None, tail: int) -> QueryParameters:
+    """Return which lines are wanted, of a page as of a stream."""
+    return {"tail": tail} if machine is None else {"tail": tail, "machine": machine}

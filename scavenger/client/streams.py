@@ -1,8 +1,9 @@
-"""Follows events as they happen, over server-sent events, and connects again where that breaks."""
+"""Follows events and printed lines over server-sent events, and connects again when that breaks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import httpx
 
@@ -25,6 +26,7 @@ from scavenger.client.core import (
     send_patiently,
 )
 from scavenger.client.errors import Unreachable
+from scavenger.reading_schemas import LogLineView
 from scavenger.schemas import EventList, EventView, JobNewsView, JobView
 
 COMMENT = ":"
@@ -114,6 +116,75 @@ def next_news(stream: EventStream) -> Conversation[News | str | None]:
         Unreachable: The connection broke.
         ErrorResponse: The controller refuses the stream.
     """
+    while True:
+        frame = yield from next_frame(stream)
+        if not isinstance(frame, StreamFrame):
+            return frame
+        read = READERS.get(frame.kind)
+        if read is not None:
+            return read(frame.data)
+
+
+READERS: dict[str, Callable[[str], News]] = {
+    "event": EventView.model_validate_json,
+    "job": JobNewsView.model_validate_json,
+}
+
+
+def follow_lines(path: str, wanted: QueryParameters) -> Listing[LogLineView]:
+    """Yield lines of a job's commands as they come, until it has ended.
+
+    Args:
+        path: Path of the job's logs.
+        wanted: Query parameters: ``tail``, and ``machine`` or not.
+
+    Raises:
+        Unreachable: The controller was away for long.
+        ErrorResponse: It refuses the stream, such as to a token that was revoked meanwhile.
+    """
+    stream, silence = EventStream(path, wanted), 0
+    while True:
+        try:
+            frame = yield from next_frame(stream)
+        except Unreachable:
+            if silence >= PATIENT_ATTEMPTS:
+                raise
+            frame = None
+        match frame:
+            case StreamFrame("end"):
+                return
+            case StreamFrame("line", data):
+                line = LogLineView.model_validate_json(data)
+                wanted = {**wanted, "after": line.number}
+                yield Found(line)
+            case _:
+                pass  # a comment, a frame of a newer controller, or the end of the connection
+        silence = 0 if frame is not None else silence + 1
+        if frame is None:
+            yield Sleep(JOB_LOOK_INTERVAL)
+            stream = EventStream(path, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFrame:
+    """One frame of a stream.
+
+    Attributes:
+        kind: What its data are.
+        data: A document.
+    """
+
+    kind: str
+    data: str
+
+
+def next_frame(stream: EventStream) -> Conversation[StreamFrame | str | None]:
+    """Return the next frame of a stream, a comment where it is silent, None where it ended.
+
+    Raises:
+        Unreachable: The connection broke.
+        ErrorResponse: The controller refuses the stream, or does not know it.
+    """
     fields = dict[str, str]()
     while True:
         line = yield stream
@@ -127,13 +198,6 @@ def next_news(stream: EventStream) -> Conversation[News | str | None]:
             name, _, value = line.partition(":")
             fields[name] = value.removeprefix(" ")
             continue
-        read = READERS.get(fields.get("event", ""))
-        if read is not None:
-            return read(fields.get("data", ""))
-        fields = {}  # such as `retry`, or an event of a newer controller
-
-
-READERS: dict[str, Callable[[str], News]] = {
-    "event": EventView.model_validate_json,
-    "job": JobNewsView.model_validate_json,
-}
+        if "event" in fields:
+            return StreamFrame(fields["event"], fields.get("data", ""))
+        fields = {}  # such as `retry`

@@ -1,9 +1,9 @@
-"""Event streams (server-sent events): what happened, and what changed about jobs, as it happens.
+"""Event streams (server-sent events): what happened, what changed about jobs, what they print.
 
 One task of a controller reads new events once for all its streams and keeps the last of them in
 memory. A stream remembers the number of the last event it sent, and asks the database only for what
 is older than that memory. Numbers appear in order (ADR 31), so none is lost and none comes twice,
-whichever controller a follower connects to.
+whichever controller a follower connects to. A stream of lines asks for those of its own job.
 
 Routes are synchronous elsewhere; many connections that mostly wait are what async is for.
 """
@@ -13,11 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
@@ -32,13 +31,24 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from scavenger.schemas import EventView, JobNewsView, JobView, View
+from scavenger.schemas import JobView, View
 from service.api.dependencies import AppState, FromApp
 from service.api.etag import JobETag
+from service.api.followers import (
+    EventWindow,
+    JobNews,
+    LineFilter,
+    OpenStream,
+    StreamFilter,
+    event_frame,
+    job_news_view,
+    missed_events,
+    missed_lines,
+)
 from service.api.problems import ApiProblem
-from service.auth.permissions import EVERY_PROJECT, UserPrincipal
+from service.auth.permissions import UserPrincipal
 from service.db import access, jobs, sessions, workers
-from service.db.jobs import StoredJob, ToldEvent
+from service.db.jobs import StoredJob
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +59,7 @@ COMMENT_FRAME = b":\n\n"
 COMMENT_INTERVAL = 15.0  # a proxy closes what is silent for longer, often after a minute
 AUTHORISATION_INTERVAL = 30.0
 POLL_INTERVAL = 1.0  # reports of progress announce nothing, and a notification may be lost
+LINES_INTERVAL = 1.0  # lines that another controller stores announce nothing
 READ_INTERVAL = 0.02  # what is announced within it is read in one go
 JOB_INTERVAL = 1.0  # between two frames about one job
 MAX_STREAMS = 8  # of a token
@@ -63,113 +74,11 @@ AnswerT = TypeVar("AnswerT")
 ShowJobs = Callable[[AppState, Connection, Sequence[StoredJob]], list[JobView]]
 
 
-@dataclass(frozen=True, slots=True)
-class StreamFilter:
-    """What a stream shows.
-
-    Attributes:
-        project: The project of its token, or every one.
-        job: The one job; None for all.
-        kinds: Of which kinds its events are; empty for all.
-    """
-
-    project: str
-    job: str | None = None
-    kinds: frozenset[str] = frozenset()
-
-    def shows_job(self, job: str, project: str) -> bool:
-        """Tell whether a job may be shown, and is wanted."""
-        return self.project in (EVERY_PROJECT, project) and self.job in (None, job)
-
-    def shows(self, event: ToldEvent) -> bool:
-        """Tell whether an event may be shown, and is wanted."""
-        is_wanted = not self.kinds or event.view.kind in self.kinds
-        return is_wanted and self.shows_job(event.view.job, event.project)
-
-
-@dataclass(slots=True)
-class EventWindow:
-    """The newest events, without a gap.
-
-    Attributes:
-        floor: Number below which events may be missing here.
-        events: All events above it, by number.
-    """
-
-    floor: int
-    events: list[ToldEvent] = field(default_factory=list)
-
-    @property
-    def newest(self) -> int:
-        """The number up to which every event is known."""
-        return self.events[-1].view.sequence if self.events else self.floor
-
-    def add(self, found: Sequence[ToldEvent], most: int = MAX_EVENTS_KEPT) -> None:
-        """Add the events that follow, and forget the oldest beyond so many."""
-        self.events += found
-        if surplus := self.events[:-most]:
-            self.floor = surplus[-1].view.sequence
-            del self.events[: len(surplus)]
-
-    def after(self, number: int) -> Sequence[ToldEvent] | None:
-        """Return the events after a number; None where some may be missing here."""
-        if number < self.floor:
-            return None
-        return self.events[bisect_right(self.events, number, key=event_number) :]
-
-
-def event_number(event: ToldEvent) -> int:
-    """Return the number of an event, by which a window is in order."""
-    return event.view.sequence
-
-
-@dataclass(frozen=True, slots=True)
-class JobNews:
-    """What changed about a job, as it is sent.
-
-    Attributes:
-        number: Counts all such changes that this controller has sent.
-        tag: Version of the job.
-        looked_at: When the job was last compared with this, by the clock of this computer.
-    """
-
-    number: int
-    job: str
-    project: str
-    tag: str
-    frame: bytes
-    looked_at: float
-
-
-@dataclass(eq=False, slots=True)
-class OpenStream:
-    """A stream that a follower reads.
-
-    Attributes:
-        position: Number of the last event that was sent, or left out on purpose.
-        news: Number of the last change of a job that was sent.
-        has_news: Set when there may be more to send, or the stream is over.
-        is_over: Whether it ends as soon as its follower has taken what was sent.
-    """
-
-    holder: UserPrincipal
-    wanted: StreamFilter
-    position: int
-    news: int
-    has_news: asyncio.Event = field(default_factory=asyncio.Event)
-    is_over: bool = False
-
-    def end(self) -> None:
-        """End the stream; its follower connects again, or is refused."""
-        self.is_over = True
-        self.has_news.set()
-
-
 class EventStreams:
     """The open streams of a controller.
 
-    ``wake``, ``note_job`` and ``end_streams`` may be called by any thread; all else belongs to the
-    event loop. Nothing is read while no stream is open.
+    ``wake``, ``note_job``, ``note_lines`` and ``end_streams`` may be called by any thread; all else
+    belongs to the event loop. Nothing is read while no stream is open.
 
     Args:
         app_state: The controller.
@@ -198,6 +107,10 @@ class EventStreams:
         """Look at a job that may have changed."""
         self._call(partial(self._note_jobs, [job]))
 
+    def note_lines(self, job: str) -> None:
+        """Look for new lines of a job."""
+        self._call(partial(self._wake_streams, job))
+
     def end_streams(self, *, token: str | None = None, session: str | None = None) -> None:
         """End the streams of a token or of a session, which is not valid any more."""
         self._call(partial(self._end_streams_of, token, session))
@@ -210,9 +123,13 @@ class EventStreams:
             self._reader.cancel()
 
     async def open(
-        self, request: Request, holder: UserPrincipal, wanted: StreamFilter, after: int | None
+        self,
+        request: Request,
+        holder: UserPrincipal,
+        wanted: StreamFilter | LineFilter,
+        after: int | None,
     ) -> StreamingResponse:
-        """Return a stream of what comes after a number, or from now on.
+        """Return a stream of what comes after a number, or of events from now on.
 
         Raises:
             ApiProblem: The token has as many streams as it may have.
@@ -227,7 +144,8 @@ class EventStreams:
         try:
             newest = await self._read(jobs.newest_event_number)
             # A number above the newest is from before a backup was restored.
-            stream.position = newest if after is None else min(after, newest)
+            most = newest if isinstance(wanted, StreamFilter) else after
+            stream.position = newest if after is None or most is None else min(after, most)
             if self._reader is None or self._reader.done():
                 self._begin_to_read(newest)
             is_open = True
@@ -245,11 +163,17 @@ class EventStreams:
         try:
             while not stream.is_over:
                 stream.has_news.clear()
-                if frames := await self._new_frames(stream):
+                match stream.wanted:
+                    case LineFilter() as wanted:
+                        frames = await self._new_lines(stream, wanted)
+                        next_look = time.monotonic() + LINES_INTERVAL
+                    case StreamFilter() as wanted:
+                        frames, next_look = await self._new_frames(stream, wanted), silent_until
+                if frames:
                     yield b"".join(frames)
                     silent_until = time.monotonic() + COMMENT_INTERVAL
                 else:
-                    await wait_until(stream.has_news, min(silent_until, valid_until))
+                    await wait_until(stream.has_news, min(silent_until, valid_until, next_look))
                 now = time.monotonic()
                 if now >= silent_until:
                     yield COMMENT_FRAME
@@ -262,20 +186,29 @@ class EventStreams:
             # Its holder cannot be judged, nor what it missed be read: the follower asks again.
             log.info("a stream ends, since the database does not answer: %s", error)
 
-    async def _new_frames(self, stream: OpenStream) -> list[bytes]:
+    async def _new_lines(self, stream: OpenStream, wanted: LineFilter) -> list[bytes]:
+        """Return the lines that a stream has not sent, and its end where none will come."""
+        found, is_last = await self._read(partial(missed_lines, wanted, stream.position))
+        stream.position = found[-1].number if found else stream.position
+        stream.is_over |= is_last
+        end = [event_frame("end", View())] if is_last else []
+        return [*(event_frame("line", line, line.number) for line in found), *end]
+
+    async def _new_frames(self, stream: OpenStream, wanted: StreamFilter) -> list[bytes]:
         """Return what a stream has not sent, or the first ``MAX_EVENTS_READ`` events of it."""
         told = self._window.after(stream.position)
         if told is None:
-            newest, found = await self._read(partial(missed_events, stream))
+            missed = partial(missed_events, wanted, stream.position, MAX_EVENTS_READ)
+            newest, found = await self._read(missed)
             is_all = len(found) < MAX_EVENTS_READ
             stream.position = max([newest if is_all else 0, *(each.sequence for each in found)])
         else:
-            found = [event.view for event in told if stream.wanted.shows(event)]
+            found = [event.view for event in told if wanted.shows(event)]
             stream.position = told[-1].view.sequence if told else stream.position
         news = [
             each.frame
             for each in self._news_after(stream.news)
-            if stream.wanted.shows_job(each.job, each.project)
+            if wanted.shows_job(each.job, each.project)
         ]
         stream.news = self._news_count
         return [*(event_frame("event", view, view.sequence) for view in found), *news]
@@ -322,7 +255,7 @@ class EventStreams:
         after = self._window.newest
         told = await self._read(lambda each: jobs.told_after(each, after, MAX_EVENTS_READ))
         if told:
-            self._window.add(told)
+            self._window.add(told, MAX_EVENTS_KEPT)
             self._wake_streams()
             self._note_jobs(event.view.job for event in told)
         if len(told) == MAX_EVENTS_READ:
@@ -341,7 +274,7 @@ class EventStreams:
         if not due or now < self._jobs_due_at:
             return
         self._jobs_due_at = now + JOBS_INTERVAL
-        wanted = {stream.wanted for stream in self._streams}
+        wanted = {s.wanted for s in self._streams if isinstance(s.wanted, StreamFilter)}
         for job in due:
             del self._changed[job]
         shown = await self._read(partial(self._look_at, due, wanted))
@@ -392,9 +325,12 @@ class EventStreams:
             poll, max(min(map(self._due_at, self._changed), default=poll), self._jobs_due_at)
         )
 
-    def _wake_streams(self) -> None:
+    def _wake_streams(self, printing: str | None = None) -> None:
+        """Wake the streams of events, or those of the lines of a job."""
         for stream in self._streams:
-            stream.has_news.set()
+            shown = stream.wanted.job if isinstance(stream.wanted, LineFilter) else None
+            if shown == printing:
+                stream.has_news.set()
 
     def _end_streams_of(self, token: str | None, session: str | None) -> None:
         for stream in self._streams:
@@ -449,40 +385,3 @@ async def wait_until(event: asyncio.Event, end: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(max(0.0, end - time.monotonic())):
             await event.wait()
-
-
-def missed_events(stream: OpenStream, connection: Connection) -> tuple[int, list[EventView]]:
-    """Return a number up to which all events are visible, and those that a stream missed."""
-    # In this order: all up to the first answer are in the second.
-    newest, wanted = jobs.newest_event_number(connection), stream.wanted
-    found = jobs.events_after(
-        connection,
-        wanted.job,
-        stream.position,
-        MAX_EVENTS_READ,
-        project=wanted.project,
-        kinds=wanted.kinds,
-    )
-    return newest, found
-
-
-def event_frame(kind: str, view: View, number: int | None = None) -> bytes:
-    r"""Return a frame; one with a number can be continued from.
-
-    >>> event_frame("job", View())
-    b'event: job\ndata: {}\n\n'
-    """
-    start = "" if number is None else f"id: {number}\n"
-    return f"{start}event: {kind}\ndata: {view.model_dump_json()}\n\n".encode()
-
-
-def job_news_view(job: JobView, tag: str) -> JobNewsView:
-    """Show what of a job changes while it runs."""
-    return JobNewsView(
-        job=job.id,
-        tag=tag,
-        phase=job.phase,
-        progress=job.progress,
-        accrued=job.cost.accrued,
-        eta=job.eta,
-    )

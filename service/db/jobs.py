@@ -147,6 +147,13 @@ def find(connection: Connection, job: str) -> StoredJob | None:
     return None if row is None else job_of_row(row)
 
 
+def has_ended(connection: Connection, job: str) -> bool:
+    """Tell whether a job has ended, or is not there."""
+    query = select(outcomes.c.phase).where(outcomes.c.job == job)
+    phase = connection.execute(query).scalar()
+    return phase is None or JobPhase(phase).is_final
+
+
 def project_of(connection: Connection, job: str) -> str | None:
     """Return the project of a job, or None if there is none of that id."""
     return connection.execute(select(jobs.c.project).where(jobs.c.id == job)).scalar()

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 
 from scavenger.schemas import EventView
 from service.api import streams
-from service.api.streams import EventWindow
+from service.api.followers import EventWindow
 from service.db import jobs
 from service.db.jobs import ToldEvent
 from tests.builders import NOW, spec

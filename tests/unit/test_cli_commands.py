@@ -215,7 +215,7 @@ COMMANDS = sorted(entry.name for entry in TABLE if entry.example or entry.name =
 def test_the_tree_is_complete():
     expected = (
         "agent cancel cost curve dashboard demo doctor evaluate events explain export "
-        "fit limit list logs offers orders pause plan probe resize resume serve show "
+        "fit init limit list logs offers orders pause plan probe resize resume serve show "
         "simulate submit version watch"
     )
     assert expected.split() == COMMANDS

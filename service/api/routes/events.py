@@ -12,11 +12,12 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from scavenger.schemas import EventList
 from service.api.dependencies import AppState, State
+from service.api.followers import StreamFilter
 from service.api.openapi import JsonObject, ResponseDocs, answers_problems, page_responses
 from service.api.pagination import LongPage, PageQuery
 from service.api.problems import ApiProblem
 from service.api.security import NO_SUCH_JOB, GuardedRoute, Viewer
-from service.api.streams import STREAM_MEDIA_TYPE, StreamFilter, Streams, wants_stream
+from service.api.streams import STREAM_MEDIA_TYPE, Streams, wants_stream
 from service.api.validation import JOB_ID_PATTERN, TextRule
 from service.auth.permissions import UserPrincipal
 from service.db import jobs
