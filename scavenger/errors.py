@@ -32,6 +32,7 @@ class ExitCode(IntEnum):
     CAPPED = 8
     FAILED = 10
     CANCELLED = 11
+    NO_CAPACITY = 12
     DIVERGED = 13
     UNREACHABLE = 20
     SERVER = 21

@@ -187,6 +187,8 @@ class JobView(View):
         worker_exit_code: Exit code of the user's command when that failed the job.
         diverged: Whether the job failed or reached a limit while its loss or its target's metric
             was NaN or infinite.
+        lacks_capacity: Whether it has no machine, or had none when it failed or reached a limit,
+            because the clouds gave none when they were asked last.
         target: Configuration wanted now.
         applied: Configuration all workers confirmed.
         generation: Counts resizes.
@@ -227,6 +229,7 @@ class JobView(View):
     advice: AdviceView | None = None
     checkpoints: str | None = None
     diverged: bool = False
+    lacks_capacity: bool = False
     preference: Literal["auto", "knee", "cheapest", "fastest", "pinned"] = "auto"
     pinned: ConfigView | None = None
     is_paused: bool = False

@@ -11,6 +11,7 @@
         ├── JobEnded             the job ended without success: ``job`` tells why
         │   ├── JobFailed        its command failed, or never reached the target
         │   ├── JobInfeasible    no configuration meets its limits: relax one of them
+        │   ├── JobUnplaced      the clouds gave it no machine: ask elsewhere, or later
         │   ├── JobDiverged      its loss or metric was NaN or infinite when it ended
         │   ├── JobCapped        it reached max_cost or max_time
         │   └── JobCancelled     a user cancelled it
@@ -188,6 +189,20 @@ class JobInfeasible(JobEnded):
     exit_code = ExitCode.INFEASIBLE
 
 
+class JobUnplaced(JobEnded):
+    """The job failed or reached a limit without a machine: the clouds gave none."""
+
+    outcome = "got no machines"
+    exit_code = ExitCode.NO_CAPACITY
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "submit again later, or name another machine type, zone or market: scavenger offers; "
+            f"what the clouds said: scavenger events {self.job.id}"
+        )
+
+
 class JobDiverged(JobEnded):
     """The job failed or reached a limit, and its loss or metric was NaN or infinite by then."""
 
@@ -220,6 +235,8 @@ def error_of_job(job: JobView) -> JobEnded | None:
             return None
         case JobPhase.FAILED | JobPhase.CAPPED if job.diverged:
             return JobDiverged(job)
+        case JobPhase.FAILED | JobPhase.CAPPED if job.lacks_capacity:
+            return JobUnplaced(job)
         case JobPhase.FAILED:
             return JobInfeasible(job) if is_infeasible(job) else JobFailed(job)
         case JobPhase.CANCELLED:

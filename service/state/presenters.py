@@ -39,7 +39,7 @@ from service.db.measurements import SettledProbe
 from service.db.orders import StoredOrder
 from service.state.curves import config_view, curve_money, laws_view, optional_config_view
 from service.state.forecasts import forecast_job
-from service.state.job_state import JobState, current_divergence
+from service.state.job_state import JobState, current_divergence, lacks_capacity
 from service.state.loader import load_job_states
 
 
@@ -87,6 +87,7 @@ def job_view(
         reason=job.waiting or job.reason,
         worker_exit_code=job.worker_exit_code,
         diverged=job.diverged,
+        lacks_capacity=lacks_capacity(state),
         target=optional_config_view(target),
         applied=optional_config_view(applied),
         generation=0 if directive is None else directive.generation,

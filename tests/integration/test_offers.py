@@ -35,6 +35,8 @@ from service.reconciler.places import MAX_REFUSALS, shortage_reason
 from service.reconciler.plan import plan
 from service.reconciler.target import WantedConfig, choose_wanted_config
 from service.reconciler.tick import Reconciler
+from service.state.job_state import lacks_capacity
+from service.state.loader import load_job_states
 from tests.builders import CONTACT, NOW, directive, document, offer, snapshot, spec, vm, worker
 from tests.builders import job as stored
 from tests.fakecloud.clock import VirtualClock
@@ -91,6 +93,13 @@ class Region:
         with self.engine.connect() as connection:
             found = jobs.events_after(connection, job, 0, 1000)
         return [(event.kind, event.message) for event in found]
+
+    def lacks_capacity(self, job: str = "job_1") -> bool:
+        with self.engine.connect() as connection:
+            found = jobs.find(connection, job)
+            assert found is not None
+            (state,) = load_job_states(connection, "small", [found], self.now)
+        return lacks_capacity(state)
 
     def asked(self) -> list[tuple[str, str]]:
         """Zones and markets of the machines there are, oldest first."""
@@ -200,6 +209,7 @@ def test_a_job_that_no_place_serves_says_so_once_and_asks_at_most_sixty_times_an
     assert [kind for kind, _ in told].count("launch") == 6, "each place once, before it waits"
     assert 3 * 15 <= cloud.faults.counts()[FULL] <= MAX_REFUSALS
     assert not any(vm.is_alive or vm.cost(region.now) for vm in region.rows())
+    assert region.lacks_capacity()
     cloud.stock("small@b", 1)
     for _ in range(720):
         region.tick(after=5.0)
@@ -208,6 +218,7 @@ def test_a_job_that_no_place_serves_says_so_once_and_asks_at_most_sixty_times_an
     region.tick()
     assert [kind for kind, _ in region.told()].count("resumed") == 1
     assert [vm.zone for vm in region.rows() if vm.is_alive] == ["b"]
+    assert not region.lacks_capacity()
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from scavenger.client.errors import (
     JobDiverged,
     JobFailed,
     JobInfeasible,
+    JobUnplaced,
     ServerFault,
     StillRunning,
     TooManyRequests,
@@ -213,6 +214,7 @@ ENDINGS = [
     (JobPhase.FAILED, {"reason": "no configuration meets the limits"}, JobInfeasible),
     (JobPhase.FAILED, {"diverged": True}, JobDiverged),
     (JobPhase.CAPPED, {}, JobCapped),
+    (JobPhase.CAPPED, {"lacks_capacity": True}, JobUnplaced),
     (JobPhase.CANCELLED, {}, JobCancelled),
 ]
 

@@ -161,7 +161,10 @@ def document(tmp_path):
         (JobPhase.FAILED, {"reason": "24 machines were needed where 16 are allowed"}, 10),
         (JobPhase.CAPPED, {"reason": "max_cost reached; raise limits.max_cost"}, 8),
         (JobPhase.CANCELLED, {}, 11),
+        (JobPhase.CAPPED, {"lacks_capacity": True, "reason": "max_time reached after 9 s"}, 12),
+        (JobPhase.FAILED, {"lacks_capacity": True, "reason": "none: 16 are the limit"}, 12),
         (JobPhase.FAILED, {"diverged": True, "worker_exit_code": 1}, 13),
+        (JobPhase.FAILED, {"diverged": True, "lacks_capacity": True}, 13),
         (JobPhase.CAPPED, {"diverged": True, "reason": "max_time reached; loss became NaN"}, 13),
     ],
 )
@@ -169,6 +172,7 @@ def test_a_job_ends_with_its_exit_code(phase, changes, code):
     ended = job_view(phase, **changes)
     assert exit_code_of_job(ended) == code
     assert run(one(job_view(), ended), "watch", ID)[0] == code
+    assert run(one(job_view(lacks_capacity=True), ended), "watch", ID)[0] == code
     assert run(one(job_view(), ended), "watch", ID, "-o", "json")[0] == code
 
 

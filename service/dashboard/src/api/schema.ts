@@ -1046,6 +1046,8 @@ export interface components {
          *         worker_exit_code: Exit code of the user's command when that failed the job.
          *         diverged: Whether the job failed or reached a limit while its loss or its target's metric
          *             was NaN or infinite.
+         *         lacks_capacity: Whether it has no machine, or had none when it failed or reached a limit,
+         *             because the clouds gave none when they were asked last.
          *         target: Configuration wanted now.
          *         applied: Configuration all workers confirmed.
          *         generation: Counts resizes.
@@ -1100,6 +1102,11 @@ export interface components {
              * @default false
              */
             is_paused: boolean;
+            /**
+             * Lacks Capacity
+             * @default false
+             */
+            lacks_capacity: boolean;
             /** Model Key */
             model_key?: string;
             /** Name */
@@ -1304,6 +1311,8 @@ export interface components {
          *         worker_exit_code: Exit code of the user's command when that failed the job.
          *         diverged: Whether the job failed or reached a limit while its loss or its target's metric
          *             was NaN or infinite.
+         *         lacks_capacity: Whether it has no machine, or had none when it failed or reached a limit,
+         *             because the clouds gave none when they were asked last.
          *         target: Configuration wanted now.
          *         applied: Configuration all workers confirmed.
          *         generation: Counts resizes.
@@ -1358,6 +1367,11 @@ export interface components {
              * @default false
              */
             is_paused: boolean;
+            /**
+             * Lacks Capacity
+             * @default false
+             */
+            lacks_capacity: boolean;
             /** Model Key */
             model_key: string;
             /** Name */
