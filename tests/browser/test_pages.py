@@ -74,6 +74,12 @@ def test_every_page_and_dialog_is_accessible(visitor: Watched, place: Gallery) -
         faults += grave_faults(page, opens)
         page.keyboard.press("Escape")
         expect(dialog).to_be_hidden()
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("option", name="Fleet")).to_be_visible()
+    faults += grave_faults(page, "command palette")
+    page.keyboard.type("pause")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alertdialog", name=re.compile("^Pause"))).to_be_visible()
     assert faults == []
 
 
@@ -154,3 +160,9 @@ def test_a_thousand_jobs_are_listed_page_by_page_and_found_by_name(
         page.get_by_role("searchbox", name="Name or id").fill("many-0777")
         expect(page.locator("tr[data-job]")).to_have_count(1)
         expect(page.get_by_role("link", name="many-0777", exact=True)).to_be_visible()
+        page.keyboard.press("Control+k")
+        expect(page.get_by_role("combobox", name="Search pages")).to_be_focused()
+        page.keyboard.type("many-0888")
+        expect(page.get_by_role("option", name=re.compile("^many-0888"))).to_be_visible()
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile("/jobs/many_0888$"))

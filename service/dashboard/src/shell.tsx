@@ -1,14 +1,17 @@
-import type { ReactNode } from "react";
+import { Suspense, lazy, useEffect, useState, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 import { useConnection, type Connection } from "./api/live";
 import { signOut } from "./api/session";
 import type { Session } from "./api/types";
 import { Notice } from "./parts/basics";
+import type { Action } from "./parts/actions";
 import { useNow } from "./parts/clock";
 import { formatAge, formatMoment } from "./parts/format";
 import { setPreferences, usePreferences, type Theme } from "./parts/preferences";
 import parts from "./parts/parts.module.css";
 import css from "./app.module.css";
+
+const Palette = lazy(() => import("./palette"));
 
 const PAGES = [
   ["/jobs", "Jobs"],
@@ -43,6 +46,7 @@ export function Shell({ session, children }: { session: Session; children: React
           {session.project === "*" ? "" : ` · ${session.project}`}
         </span>
         <span className={css.fill} />
+        <CommandPalette />
         <LiveState connection={connection} />
         <Settings />
         <button type="button" className={parts.button} onClick={() => void signOut()}>
@@ -65,6 +69,46 @@ export function Shell({ session, children }: { session: Session; children: React
         <div className={css.content}>{children}</div>
       </main>
     </div>
+  );
+}
+
+const SETTINGS: Action[] = [
+  ...(["system", "light", "dark"] as const).map((theme) => ({ name: `Colours: ${theme}`, run: () => setPreferences({ theme }) })),
+  { name: "Times: local", run: () => setPreferences({ isUtc: false }) },
+  { name: "Times: UTC", run: () => setPreferences({ isUtc: true }) },
+  { name: "Sign out", run: () => void signOut() },
+];
+const isApple = /Mac|iPhone|iPad/.test(navigator.userAgent);
+
+function CommandPalette() {
+  const [isOpen, setOpen] = useState(false);
+  // Its code is asked for when it is opened first.
+  const [isWanted, setWanted] = useState(false);
+  const open = () => {
+    setWanted(true);
+    setOpen(true);
+  };
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+      event.preventDefault();
+      // A dialog that asks something is answered first.
+      if (document.querySelector("[role=alertdialog]") === null) open();
+    };
+    window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, []);
+  return (
+    <>
+      <button type="button" className={`${parts.button} ${css.search}`} aria-haspopup="dialog" onClick={open}>
+        Search <kbd>{isApple ? "⌘K" : "Ctrl K"}</kbd>
+      </button>
+      {isWanted && (
+        <Suspense fallback={null}>
+          <Palette isOpen={isOpen} setOpen={setOpen} pages={PAGES} settings={SETTINGS} />
+        </Suspense>
+      )}
+    </>
   );
 }
 

@@ -1,5 +1,6 @@
 import { Popover } from "@base-ui/react/popover";
 import { useRef, useState } from "react";
+import { useAction } from "./actions";
 import css from "./parts.module.css";
 
 export interface Commands {
@@ -14,10 +15,14 @@ export function curl(method: string, path: string, body?: unknown): string {
   return `curl${sent} -H "Authorization: Bearer $SCAVENGER_TOKEN"${data} '${window.location.origin}${path}'`;
 }
 
+const COPY = "Copy as CLI / API";
+
 /** Offers what a page shows, or a button does, as a command and as a call of the API. */
-export function CopyCommands({ commands, label = "Copy as CLI / API" }: { commands: Commands; label?: string }) {
+export function CopyCommands({ commands, label = COPY }: { commands: Commands; label?: string }) {
+  const [isOpen, setOpen] = useState(false);
+  useAction(label === COPY ? label : null, () => setOpen(true));
   return (
-    <Popover.Root>
+    <Popover.Root open={isOpen} onOpenChange={setOpen}>
       <Popover.Trigger className={`${css.button} ${css.quiet}`}>{label}</Popover.Trigger>
       <Popover.Portal>
         <Popover.Positioner sideOffset={6} align="end" collisionPadding={8}>

@@ -1,6 +1,7 @@
 import { AlertDialog } from "@base-ui/react/alert-dialog";
 import { useState, type ReactNode } from "react";
 import { explain } from "../api/client";
+import { useAction } from "./actions";
 import { Notice } from "./basics";
 import css from "./parts.module.css";
 
@@ -27,7 +28,12 @@ export function Confirm({
   const [isOpen, setOpen] = useState(false);
   const [isBusy, setBusy] = useState(false);
   const [refusal, setRefusal] = useState<unknown>(null);
+  useAction(isDisabled ? null : title.replace(/\?$/, ""), () => change(true));
   const style = isDanger ? css.danger : isPrimary ? css.primary : "";
+  const change = (open: boolean) => {
+    setOpen(open);
+    if (open) setRefusal(null);
+  };
   const act = async () => {
     setBusy(true);
     setRefusal(null);
@@ -41,13 +47,7 @@ export function Confirm({
     }
   };
   return (
-    <AlertDialog.Root
-      open={isOpen}
-      onOpenChange={(open) => {
-        setOpen(open);
-        if (open) setRefusal(null);
-      }}
-    >
+    <AlertDialog.Root open={isOpen} onOpenChange={change}>
       <AlertDialog.Trigger className={`${css.button} ${style}`} disabled={isDisabled}>
         {label}
       </AlertDialog.Trigger>

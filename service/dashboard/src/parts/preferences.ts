@@ -1,12 +1,16 @@
 import { useSyncExternalStore } from "react";
 
-// What a person sets for this browser: colours and time zone.
+// What a person sets for this browser: colours, time zone, and which project is looked at.
 
 export type Theme = "system" | "light" | "dark";
 export interface Preferences {
   theme: Theme;
   isUtc: boolean;
+  /** Null is every project that the token sees. */
+  project: string | null;
 }
+
+const UNSET: Preferences = { theme: "system", isUtc: false, project: null };
 
 const KEY = "scavenger.preferences";
 const watchers = new Set<() => void>();
@@ -15,9 +19,9 @@ let preferences: Preferences = read();
 
 function read(): Preferences {
   try {
-    return { theme: "system", isUtc: false, ...(JSON.parse(localStorage.getItem(KEY) ?? "{}") as Partial<Preferences>) };
+    return { ...UNSET, ...(JSON.parse(localStorage.getItem(KEY) ?? "{}") as Partial<Preferences>) };
   } catch {
-    return { theme: "system", isUtc: false };
+    return UNSET;
   }
 }
 
