@@ -15,6 +15,7 @@ export type Job = Omit<Answered<Views["JobView"]>, "spec"> & { spec: JobSpec };
 // The parts of a job's document that pages read.
 export interface JobSpec {
   level?: string;
+  target?: { metric?: string };
   limits?: { max_cost?: unknown; max_time?: unknown };
   [field: string]: unknown;
 }

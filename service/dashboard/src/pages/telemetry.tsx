@@ -28,7 +28,8 @@ const POINTS = 1000;
 export default function TelemetryView({ job }: { job: Job }) {
   const [filters, change] = useFilters();
   const [isTable, setTable] = useState(false);
-  const metrics = Object.keys(job.progress.metrics).filter((name) => name !== "loss");
+  // Of the metrics that a job logs, the controller keeps a series of its target's only.
+  const metrics = [job.spec.target?.metric].filter((name) => name !== undefined && name !== "loss") as string[];
   const groups = useMemo(() => [...GROUPS, ...metrics.map((name): [string, string[]] => [name, [name]])].slice(0, MOST_CHARTS), [metrics.join()]); // eslint-disable-line
   const query = new URLSearchParams({ series: groups.flatMap(([, names]) => names).join(","), points: String(POINTS) });
   for (const name of ["from", "to"]) {
