@@ -19,11 +19,13 @@ from tests.browser.visit import expected_place, marks, shown_chart
 GRAVE = ("serious", "critical")
 PIXEL = 1.0
 MANY = 1000
+MOVE_JOBS = text("UPDATE jobs SET project = 'vision' WHERE id LIKE 'many_00%'")
+MOVED = 99
 
 
 @pytest.fixture(scope="module")
 def filled(postgres: EmbeddedPostgres, admin: Connection) -> Iterator[Engine]:
-    """One database for all tests of this file, none of which changes anything but the last."""
+    """One database for all tests of this file, of which only the last ones change it."""
     admin.execute(text("CREATE DATABASE gallery TEMPLATE template"))
     engine = create_engine(postgres.url("gallery"))
     yield engine
@@ -166,3 +168,26 @@ def test_a_thousand_jobs_are_listed_page_by_page_and_found_by_name(
         expect(page.get_by_role("option", name=re.compile("^many-0888"))).to_be_visible()
         page.keyboard.press("Enter")
         expect(page).to_have_url(re.compile("/jobs/many_0888$"))
+
+
+def test_a_project_is_chosen_kept_and_in_the_address(
+    filled: Engine, browser: Browser, place: Gallery
+) -> None:
+    with filled.begin() as connection:
+        connection.execute(MOVE_JOBS)
+    guest = {"name": "guest", "role": "viewer", "project": "vision"}
+    assert place.ask("POST", "/v1/tokens", json=guest).is_success
+    with watched(browser, place.url) as visitor:
+        page = visitor.page()
+        place.enter(page)
+        page.get_by_label("Project").select_option("vision")
+        expect(page.get_by_text(f"{MOVED} rows")).to_be_visible()
+        expect(page).to_have_url(re.compile("/jobs.*project=vision"))
+        page.get_by_role("link", name="Cost", exact=True).click()
+        expect(page.get_by_text("This page shows all projects")).to_be_visible()
+        page.get_by_role("link", name="Fleet", exact=True).click()
+        expect(page).to_have_url(re.compile("/fleet.*project=vision"))
+        expect(page.get_by_text("No machine of vision")).to_be_visible()
+        page.get_by_label("Project").select_option("all projects")
+        expect(page).to_have_url(re.compile("/fleet$"))
+        expect(page.get_by_role("region", name="Machines")).to_be_visible()

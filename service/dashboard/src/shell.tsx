@@ -8,6 +8,7 @@ import type { Action } from "./parts/actions";
 import { useNow } from "./parts/clock";
 import { formatAge, formatMoment } from "./parts/format";
 import { setPreferences, usePreferences, type Theme } from "./parts/preferences";
+import { ProjectNotice, ProjectSwitcher } from "./projects";
 import parts from "./parts/parts.module.css";
 import css from "./app.module.css";
 
@@ -45,6 +46,7 @@ export function Shell({ session, children }: { session: Session; children: React
           {session.name} · {session.role}
           {session.project === "*" ? "" : ` · ${session.project}`}
         </span>
+        <ProjectSwitcher session={session} />
         <span className={css.fill} />
         <CommandPalette />
         <LiveState connection={connection} />
@@ -66,7 +68,10 @@ export function Shell({ session, children }: { session: Session; children: React
       </nav>
       <main className={css.main} id="content" tabIndex={-1} data-stale={isGone}>
         {isGone && <Gone connection={connection} />}
-        <div className={css.content}>{children}</div>
+        <div className={css.content}>
+          <ProjectNotice session={session} />
+          {children}
+        </div>
       </main>
     </div>
   );

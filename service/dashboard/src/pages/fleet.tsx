@@ -9,6 +9,7 @@ import { useNow } from "../parts/clock";
 import { CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatAge, formatSeconds, pluralize } from "../parts/format";
 import parts from "../parts/parts.module.css";
+import { useProject } from "../parts/project";
 import { useFilters } from "../parts/query";
 import { DataTable, type Column } from "../parts/table";
 import css from "./pages.module.css";
@@ -22,7 +23,9 @@ export default function FleetPage() {
   const state = filters.get("state") ?? "";
   const query = new URLSearchParams({ limit: "200", ...(state ? { state } : {}) });
   const list = usePages<{ machines: Machine[]; next_cursor: string | null }>("/v1/machines", query, REFRESH);
-  const machines = list.data?.pages.flatMap((page) => page.machines) ?? [];
+  const project = useProject();
+  const loaded = list.data?.pages.flatMap((page) => page.machines) ?? [];
+  const machines = project === null ? loaded : loaded.filter((machine) => machine.project === project);
   const states = [...new Set([...machines.map((machine) => machine.state), ...(state ? [state] : [])])].toSorted();
   return (
     <>
@@ -50,7 +53,7 @@ export default function FleetPage() {
           rowKey={(machine) => machine.id}
           rowData={(machine) => ({ "data-machine": machine.id, "data-state": machine.state })}
           csv="machines.csv"
-          empty={<Notice>No machine exists: none costs money.</Notice>}
+          empty={<Notice>{project === null ? "No machine exists: none costs money." : `No machine of ${project} is listed.`}</Notice>}
           more={
             list.hasNextPage && (
               <button type="button" className={parts.button} onClick={() => void list.fetchNextPage()}>

@@ -8,6 +8,7 @@ import { useNow } from "../parts/clock";
 import { Command, CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatConfig, formatMoney, formatPercent, formatSeconds, toNumber } from "../parts/format";
 import parts from "../parts/parts.module.css";
+import { useProject } from "../parts/project";
 import { useFilters } from "../parts/query";
 import { DataTable, type Column } from "../parts/table";
 import css from "./pages.module.css";
@@ -17,7 +18,7 @@ interface JobPageOf {
   next_cursor: string | null;
 }
 
-const FILTERS = ["phase", "model", "project", "since", "q"] as const;
+const FILTERS = ["phase", "model", "since", "q"] as const;
 // What a row shows, so that the controller sends no more.
 const FIELDS = "id,name,project,model_key,phase,reason,target,applied,workers_alive,progress,cost,eta,advice,created_at,finished_at,elapsed,is_paused,preference";
 
@@ -25,11 +26,13 @@ const FIELDS = "id,name,project,model_key,phase,reason,target,applied,workers_al
 export function JobsPage() {
   const [filters, change] = useFilters();
   const [, navigate] = useLocation();
+  const project = useProject();
   const query = new URLSearchParams({ limit: "100" });
   for (const name of FILTERS) {
     const value = filters.get(name);
     if (value) query.set(name, value);
   }
+  if (project) query.set("project", project);
   query.set("fields", FIELDS);
   const list = usePages<JobPageOf>("/v1/jobs", query);
   const jobs = list.data?.pages.flatMap((page) => page.jobs) ?? [];
@@ -37,7 +40,6 @@ export function JobsPage() {
   const compared = (filters.get("compare") ?? "").split(",").filter(Boolean);
   const shown = new URLSearchParams(filters);
   shown.delete("compare");
-  const options = [...shown].map(([name, value]) => (name === "q" ? value : `--${name} ${value}`)).join(" ");
   return (
     <>
       <div className={css.head}>
@@ -48,7 +50,7 @@ export function JobsPage() {
               Compare {compared.length} jobs
             </Link>
           )}
-          <CopyCommands commands={{ cli: `scavenger list ${options}`.trim(), api: curl("GET", `/v1/jobs${shown.size ? `?${shown}` : ""}`) }} />
+          <CopyCommands commands={{ cli: listCommand(shown), api: curl("GET", `/v1/jobs${shown.size ? `?${shown}` : ""}`) }} />
         </div>
       </div>
       <Filters filters={filters} change={change} />
@@ -74,6 +76,15 @@ export function JobsPage() {
       )}
     </>
   );
+}
+
+/** Writes the filters of an address as options of the command line. */
+function listCommand(filters: URLSearchParams): string {
+  const options = [...filters].flatMap(([name, value]) => {
+    if (name === "phase") return value.split(",").map((phase) => `--phase ${phase}`);
+    return [`--${name === "q" ? "match" : name} ${/^[\w./:@-]+$/.test(value) ? value : `'${value.replaceAll("'", "'\\''")}'`}`];
+  });
+  return ["scavenger list", ...options].join(" ");
 }
 
 function columnsOf(compared: string[], change: (change: Record<string, string | null>) => void): Column<Job>[] {
@@ -170,7 +181,6 @@ function Filters({ filters, change }: { filters: URLSearchParams; change: (chang
         </select>
       </label>
       <Filter name="model" label="Model" filters={filters} change={change} placeholder="a model key" />
-      <Filter name="project" label="Project" filters={filters} change={change} placeholder="a project" />
       <label className={parts.field}>
         <span>Since</span>
         <input

@@ -7,6 +7,7 @@ import { Chip, Loaded, Moment, Notice } from "../parts/basics";
 import { Confirm } from "../parts/confirm";
 import { Command, CopyCommands, curl } from "../parts/commands";
 import parts from "../parts/parts.module.css";
+import { useProject } from "../parts/project";
 import { DataTable } from "../parts/table";
 import css from "./pages.module.css";
 
@@ -15,6 +16,7 @@ const ROLES = ["viewer", "submitter", "operator", "admin"];
 /** Who may do what: tokens, each with a role and a project. */
 export function Tokens() {
   const { role, token: own } = useSession();
+  const project = useProject();
   const query = useApi<{ tokens: Token[] }>("/v1/tokens");
   return (
     <>
@@ -26,7 +28,7 @@ export function Tokens() {
         {(found) => (
           <DataTable
             label="Tokens"
-            rows={found.tokens}
+            rows={found.tokens.filter((token) => project === null || token.project === project)}
             rowKey={(token) => token.id}
             csv="tokens.csv"
             columns={[

@@ -7,6 +7,7 @@ import { Chip, Loaded, Moment, Notice } from "../parts/basics";
 import { Confirm } from "../parts/confirm";
 import { Command, CopyCommands, curl } from "../parts/commands";
 import parts from "../parts/parts.module.css";
+import { useProject } from "../parts/project";
 import { DataTable } from "../parts/table";
 import css from "./pages.module.css";
 
@@ -15,6 +16,7 @@ const refresh = () => queryClient.invalidateQueries({ predicate: ({ queryKey }) 
 /** Addresses that are told what happens, and what became of each message. */
 export function Webhooks() {
   const { role } = useSession();
+  const project = useProject();
   const query = useApi<{ webhooks: Webhook[] }>("/v1/webhooks?limit=200");
   const [shown, setShown] = useState<string | null>(null);
   const canChange = role === "operator" || role === "admin";
@@ -28,19 +30,19 @@ export function Webhooks() {
         {(found) => (
           <DataTable
             label="Webhooks"
-            rows={found.webhooks}
+            rows={found.webhooks.filter((hook) => project === null || hook.project === project)}
             rowKey={(hook) => hook.id}
             empty={<p className={parts.muted}>None: nothing is told to other programs.</p>}
             columns={[
-              { name: "address", value: (w) => w.url, cell: (w) => w.url, isWide: true },
+              { name: "address", value: (w) => w.url, cell: (w) => w.url },
               { name: "kind", value: (w) => w.kind, cell: (w) => w.kind },
-              { name: "events", value: (w) => w.events.join(" "), cell: (w) => w.events.join(", "), isWide: true },
+              { name: "events", value: (w) => w.events.join(" "), cell: (w) => w.events.join(", ") },
               { name: "state", value: (w) => String(w.is_enabled), cell: (w) => (w.is_enabled ? <Chip tone="good">✔ enabled</Chip> : <Chip tone="bad" title={w.disabled_why ?? ""}>✖ {w.disabled_why ?? "disabled"}</Chip>) },
               {
                 name: "do",
                 head: <span className="hidden-text">actions</span>,
                 cell: (w) => (
-                  <div className={parts.row}>
+                  <div className={css.inline}>
                     <button type="button" className={parts.button} aria-expanded={shown === w.id} onClick={() => setShown(shown === w.id ? null : w.id)}>
                       Deliveries
                     </button>
