@@ -29,7 +29,8 @@ WISHES = {  # a target of epochs, so that time and cost are absolute; and a cap 
     "limits": {"max_cost": "0.45 USD", "workers": "1..8", "batch": [160, 640]},
 }
 NUMBERS = (
-    "(SELECT 'many_' || lpad(n::text, 4, '0') AS id FROM generate_series(1, :jobs) AS n) AS copies"
+    "(SELECT :prefix || '_' || lpad(n::text, 4, '0') AS id"
+    " FROM generate_series(1, :jobs) AS n) AS copies"
 )
 COPY_JOBS = text(f"""
 INSERT INTO jobs SELECT (jsonb_populate_record(j, jsonb_build_object(
@@ -96,10 +97,10 @@ def gallery(engine: Engine, jobs: int = JOBS, records: int = RECORDS) -> Iterato
         yield Gallery(controller.url, {"Authorization": f"Bearer {KEYS.home_token}"})
 
 
-def copy_jobs(connection: Connection, count: int) -> None:
+def copy_jobs(connection: Connection, count: int, prefix: str = "many") -> None:
     """Add jobs that wait, named many-0001 and so on."""
     for copy in (COPY_JOBS, COPY_OUTCOMES):
-        connection.execute(copy, {"jobs": count})
+        connection.execute(copy, {"jobs": count, "prefix": prefix})
 
 
 def settle(page: Page) -> None:

@@ -14,7 +14,7 @@ from scavenger.schemas import CurveView
 from service.postgres.server import EmbeddedPostgres
 from tests.browser.chromium import Watched, watched
 from tests.browser.gallery import JOB, PAGES, Gallery, copy_jobs, gallery, settle
-from tests.browser.visit import expected_place, marks, shown_chart
+from tests.browser.visit import expected_place, marks, shown_chart, tab_to
 
 GRAVE = ("serious", "critical")
 PIXEL = 1.0
@@ -144,6 +144,47 @@ def test_roles_are_told_by_shape_without_colour(visitor: Watched, place: Gallery
         shapes.setdefault(role, set()).add(outline)
     assert len(shapes) > 1
     assert len({frozenset(each) for each in shapes.values()}) == len(shapes)
+
+
+def test_a_view_is_saved_and_selected_jobs_are_cancelled_by_keyboard(
+    filled: Engine, browser: Browser, place: Gallery
+) -> None:
+    with filled.begin() as connection:
+        copy_jobs(connection, 1, "few")  # by its id the controller refuses to find it
+    with watched(browser, place.url) as visitor:
+        page = visitor.page()
+        place.enter(page)
+        page.goto("/jobs?phase=pending,training&since=2020-01-01T00:00:00Z")
+        page.get_by_role("button", name="Views").press("Enter")
+        page.get_by_label("Save what is shown as").fill("unfinished")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("link", name="unfinished")).to_be_visible()
+        faults = grave_faults(page, "views")
+        page.goto("/jobs")
+        page.get_by_role("button", name="Views").press("Enter")
+        page.get_by_role("link", name="unfinished").press("Enter")
+        expect(page).to_have_url(re.compile("phase=pending"))
+        expect(page.get_by_role("button", name="View: unfinished")).to_be_visible()
+        for name in ("digits-4", "few-0001"):
+            page.get_by_role("searchbox", name="Name or id").fill(name)
+            expect(page.locator("tr[data-job]")).to_have_count(1)
+            page.get_by_role("searchbox", name="Name or id").fill("")
+            page.get_by_role("checkbox", name=f"Select {name}").press("Space")
+        page.get_by_role("button", name="Cancel 2 jobs").press("Enter")
+        dialog = page.get_by_role("alertdialog", name="Cancel 2 jobs?")
+        expect(dialog).to_contain_text("spent and stay spent")
+        faults += grave_faults(page, "bulk cancel")
+        tab_to(page, dialog.get_by_role("button", name="Cancel all 2"))
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_role("status")).to_have_text("1 are cancelled, 1 were refused.")
+        expect(dialog.locator("[data-result=cancelled]")).to_contain_text("digits-4")
+        expect(dialog.locator("[data-result=refused]")).to_contain_text("no job of that id")
+        page.keyboard.press("Escape")
+        expect(dialog).to_be_hidden()
+        page.get_by_role("button", name="View").press("Enter")
+        page.get_by_role("button", name="Delete the view unfinished").press("Enter")
+        expect(page.get_by_text("None yet: set filters")).to_be_visible()
+        assert faults == []
 
 
 def test_a_thousand_jobs_are_listed_page_by_page_and_found_by_name(

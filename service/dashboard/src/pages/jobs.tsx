@@ -2,8 +2,9 @@ import { useEffect, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { explain } from "../api/client";
 import { usePages } from "../api/pages";
+import { useSession } from "../api/session";
 import type { Job } from "../api/types";
-import { Bar, Moment, Money, Notice, PHASE_NAMES, PhaseChip, Title, isFinal } from "../parts/basics";
+import { Bar, Chip, Moment, Money, Notice, PHASE_NAMES, PhaseChip, Title, isFinal } from "../parts/basics";
 import { useNow } from "../parts/clock";
 import { Command, CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatConfig, formatMoney, formatPercent, formatSeconds, toNumber } from "../parts/format";
@@ -11,13 +12,16 @@ import parts from "../parts/parts.module.css";
 import { useProject } from "../parts/project";
 import { useFilters } from "../parts/query";
 import { DataTable, type Column } from "../parts/table";
+import { BulkCancel } from "./bulk-cancel";
 import css from "./pages.module.css";
+import { SavedViews } from "./saved-views";
 
 interface JobPageOf {
   jobs: Job[];
   next_cursor: string | null;
 }
 
+const MOST_COMPARED = 6;
 const FILTERS = ["phase", "model", "since", "q"] as const;
 // What a row shows, so that the controller sends no more.
 const FIELDS = "id,name,project,model_key,phase,reason,target,applied,workers_alive,progress,cost,eta,advice,created_at,finished_at,elapsed,is_paused,preference";
@@ -26,6 +30,7 @@ const FIELDS = "id,name,project,model_key,phase,reason,target,applied,workers_al
 export function JobsPage() {
   const [filters, change] = useFilters();
   const [, navigate] = useLocation();
+  const { role } = useSession();
   const project = useProject();
   const query = new URLSearchParams({ limit: "100" });
   for (const name of FILTERS) {
@@ -37,20 +42,21 @@ export function JobsPage() {
   const list = usePages<JobPageOf>("/v1/jobs", query);
   const jobs = list.data?.pages.flatMap((page) => page.jobs) ?? [];
   const isFiltered = FILTERS.some((name) => filters.get(name));
-  const compared = (filters.get("compare") ?? "").split(",").filter(Boolean);
-  const shown = new URLSearchParams(filters);
-  shown.delete("compare");
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const selected = jobs.filter((job) => chosen.has(job.id));
   return (
     <>
       <div className={css.head}>
         <Title page="Jobs">Jobs</Title>
         <div className={parts.row}>
-          {compared.length >= 2 && (
-            <Link href={`/compare?jobs=${compared.join(",")}`} className={parts.button ?? ""}>
-              Compare {compared.length} jobs
+          {selected.length >= 2 && selected.length <= MOST_COMPARED && (
+            <Link href={`/compare?jobs=${selected.map((job) => job.id).join(",")}`} className={parts.button ?? ""}>
+              Compare {selected.length} jobs
             </Link>
           )}
-          <CopyCommands commands={{ cli: listCommand(shown), api: curl("GET", `/v1/jobs${shown.size ? `?${shown}` : ""}`) }} />
+          {selected.length > 0 && role !== "viewer" && <BulkCancel jobs={selected} finish={() => setChosen(new Set())} />}
+          <SavedViews query={filters.toString()} />
+          <CopyCommands commands={{ cli: listCommand(filters), api: curl("GET", `/v1/jobs${filters.size ? `?${filters}` : ""}`) }} />
         </div>
       </div>
       <Filters filters={filters} change={change} />
@@ -60,7 +66,7 @@ export function JobsPage() {
         <DataTable
           label="Jobs"
           rows={jobs}
-          columns={columnsOf(compared, change)}
+          columns={columnsOf(jobs, chosen, setChosen)}
           rowKey={(job) => job.id}
           rowData={(job) => ({ "data-job": job.id, "data-phase": job.phase })}
           csv="jobs.csv"
@@ -87,16 +93,18 @@ function listCommand(filters: URLSearchParams): string {
   return ["scavenger list", ...options].join(" ");
 }
 
-function columnsOf(compared: string[], change: (change: Record<string, string | null>) => void): Column<Job>[] {
+function columnsOf(jobs: readonly Job[], chosen: ReadonlySet<string>, choose: (chosen: ReadonlySet<string>) => void): Column<Job>[] {
   const toggle = (job: string) => {
-    const next = compared.includes(job) ? compared.filter((each) => each !== job) : [...compared, job].slice(-6);
-    change({ compare: next.join(",") || null });
+    const next = new Set(chosen);
+    if (!next.delete(job)) next.add(job);
+    choose(next);
   };
+  const isAll = jobs.length > 0 && jobs.every((job) => chosen.has(job.id));
   return [
     {
-      name: "compare",
-      head: <span className="hidden-text">compare</span>,
-      cell: (job) => <input type="checkbox" aria-label={`Compare ${job.name}`} checked={compared.includes(job.id)} onChange={() => toggle(job.id)} />,
+      name: "select",
+      head: <input type="checkbox" aria-label="Select all that are listed" checked={isAll} onChange={() => choose(new Set(isAll ? [] : jobs.map((job) => job.id)))} />,
+      cell: (job) => <input type="checkbox" aria-label={`Select ${job.name}`} checked={chosen.has(job.id)} onChange={() => toggle(job.id)} />,
     },
     {
       name: "name",
@@ -114,7 +122,7 @@ function columnsOf(compared: string[], change: (change: Record<string, string | 
     { name: "batch", head: "B", value: (job) => (job.applied ?? job.target)?.global_batch ?? null, cell: (job) => (job.applied ?? job.target)?.global_batch ?? UNKNOWN, isNumber: true },
     { name: "left", value: (job) => job.eta?.p50 ?? null, cell: (job) => <Eta job={job} />, isNumber: true },
     { name: "cost", value: (job) => toNumber(job.cost.accrued.amount), cell: (job) => <CostCell job={job} />, isNumber: true },
-    { name: "advice", value: (job) => job.advice?.why ?? null, cell: (job) => (job.advice?.config ? <span title={job.advice.why}>→ {formatConfig(job.advice.config)}</span> : "") },
+    { name: "advice", value: (job) => job.advice?.why ?? null, cell: (job) => (job.advice?.config ? <Chip tone="warning" title={job.advice.why}>→ {formatConfig(job.advice.config)}</Chip> : "") },
     { name: "age", value: (job) => job.created_at, cell: (job) => <Moment at={job.created_at} isAge />, isNumber: true },
     { name: "project", value: (job) => job.project ?? "", cell: (job) => job.project ?? "" },
   ];
