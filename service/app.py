@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from functools import cache
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from scavenger.schemas import UserRole
@@ -97,10 +99,10 @@ def build_app(
     app = Application(
         title="Scavenger",
         version="1",
+        routes=included_routes(),
         lifespan=lifespan,
         openapi_url=None,  # FastAPI's own route would answer without a token
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
     )
     guard = Guard(app_state, keys, limiter or RateLimiter(time.monotonic))
     app.state.app_state, app.state.keys, app.state.guard = app_state, keys, guard
@@ -109,8 +111,6 @@ def build_app(
     app.state.store_limit = CapacityLimiter(code.CONCURRENT_STORES)
     app.state.streams = EventStreams(app_state, jobs.job_views)
     app.state.health = HealthChecks(app_state.engine, app_state.heartbeats)
-    for module in ROUTE_MODULES:
-        app.include_router(module.router)
     permissions_of(app)
     install_problem_handlers(app)
     for status in (404, 405):
@@ -126,6 +126,18 @@ def build_app(
     app.add_middleware(RequestGateMiddleware, app_state=app_state, keys=keys, allowed_hosts=lowered)
     app.add_middleware(AccessLogMiddleware)
     return app
+
+
+@cache
+def included_routes() -> list[BaseRoute]:
+    """Return all routes, as any number of applications of a process share them.
+
+    FastAPI resolves their parameters when the first asks, which takes longer than all else here.
+    """
+    routes = APIRouter(generate_unique_id_function=lambda route: route.name)
+    for module in ROUTE_MODULES:
+        routes.include_router(module.router)
+    return routes.routes
 
 
 def store_home_token(app_state: AppState, keys: ControllerKeys) -> None:
