@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 import httpx
@@ -129,7 +131,12 @@ class OutboundClient:
             # The URL holds an address by now, and TLS must check the certificate of the name.
             extensions={"sni_hostname": url.raw_host.decode("ascii")},
         )
-        client = httpx.AsyncClient(transport=self.transport, trust_env=False, timeout=self.timeout)
+        client = httpx.AsyncClient(
+            transport=self.transport,
+            trust_env=False,
+            timeout=self.timeout,
+            verify=read_certificates(),
+        )
         async with client:
             response = await client.send(request, stream=True, follow_redirects=False)
             return OutboundAnswer(response.status_code, await _content_of(response))
@@ -153,6 +160,12 @@ class OutboundClient:
 
 # What a controller uses; only tests make others.
 PUBLIC_INTERNET = OutboundClient()
+
+
+@cache
+def read_certificates() -> ssl.SSLContext:
+    """Read the certificate authorities, once: it takes longer than all else about a request."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 async def _content_of(response: httpx.Response) -> bytes:

@@ -64,6 +64,12 @@ class Receiver:
         return self.statuses[place] if place < len(self.statuses) else 200
 
 
+class ManyAtOnceServer(ThreadingHTTPServer):
+    """A server that drops no connection of many at once: each would be tried again in a second."""
+
+    request_queue_size = 128
+
+
 @contextmanager
 def receive(*statuses: int, location: str = "") -> Iterator[Receiver]:
     """Run a receiver until the end of a block."""
@@ -86,7 +92,7 @@ def receive(*statuses: int, location: str = "") -> Iterator[Receiver]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ManyAtOnceServer(("127.0.0.1", 0), Handler)
     receiver.url = f"http://127.0.0.1:{server.server_port}/hook"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
