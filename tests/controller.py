@@ -21,6 +21,10 @@ from scavenger.schemas import CurveView, EventView, JobView
 from tests.controller_double import LONG
 
 T = TypeVar("T")
+LOOK_INTERVAL = 0.1
+# Each request has a connection of its own, since controllers are killed; without this it would read
+# all certificates of the computer first, which takes longer than the answer.
+CERTIFICATES = httpx.create_ssl_context()
 
 
 @dataclass
@@ -63,7 +67,7 @@ class Controller:
         assert self.process is not None
         assert self.process.poll() is None, self.log()
         try:
-            return httpx.get(f"{self.connection['url']}/healthz").is_success
+            return httpx.get(f"{self.connection['url']}/healthz", verify=CERTIFICATES).is_success
         except (OSError, ValueError, httpx.HTTPError):
             return False
 
@@ -92,7 +96,12 @@ class Controller:
         headers = {"Authorization": f"Bearer {connection['token']}", **options.pop("headers", {})}
         while True:
             answer = httpx.request(
-                method, connection["url"] + path, headers=headers, timeout=LONG, **options
+                method,
+                connection["url"] + path,
+                headers=headers,
+                timeout=LONG,
+                verify=CERTIFICATES,
+                **options,
             )
             if answer.status_code != 503 or not path.startswith("/v1/"):
                 return answer
@@ -127,7 +136,7 @@ class Controller:
         deadline = time.monotonic() + timeout
         while not (value := condition()):
             assert time.monotonic() < deadline, f"waited in vain\n{self.log()}\n{self.machines()}"
-            time.sleep(0.05)
+            time.sleep(LOOK_INTERVAL)
         return value  # type: ignore[return-value]
 
     def machines(self) -> str:
@@ -139,7 +148,8 @@ class Controller:
         """The training processes that run now, oldest first."""
         found = []
         for process in self.supervisors():
-            found += [child for child in process.children() if has_begun(child, process)]
+            with suppress(psutil.NoSuchProcess):  # it may end while it is looked at
+                found += [child for child in process.children() if has_begun(child, process)]
         return sorted(found, key=lambda process: process.create_time())
 
     def supervisors(self) -> list[psutil.Process]:

@@ -1,4 +1,7 @@
-"""One controller for all tests of a process that neither stop it nor look at its other jobs."""
+"""One controller for all tests of a process that neither stop it nor look at its other jobs.
+
+It ends with the last of them: a controller at rest works, too, while thousands of tests follow.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from tests.controller import Controller
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def running(open_directory: Path) -> Iterator[Controller]:
     with Controller(open_directory / "acceptance" / "home") as controller:
         yield controller
