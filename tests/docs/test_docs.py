@@ -76,7 +76,7 @@ def test_the_quickstart_runs_as_written(workplace: Path) -> None:
     assert re.search(r"● measured.*(?:\n.*)*✔ chosen", said), said
     assert re.search(r"^surface/network +1 ", said, re.MULTILINE), said
     assert "no search: model of 1 earlier job" in said, said
-    assert said.count("✔ target 60 epochs at batch 32 reached") == 3, said
+    assert said.count("✔ target 30 epochs at batch 32 reached") == 3, said
 
 
 def test_the_page_on_measurements_runs_as_written(tmp_path: Path) -> None:
