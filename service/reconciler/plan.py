@@ -375,7 +375,7 @@ def is_same_assignment(directive: Directive, wanted: Directive) -> bool:
 def await_boot(state: JobState, missing: int) -> Action:
     """Wait for machines that boot, and say so of those that the cloud does not give."""
     asked = [vm.intended_at for vm in state.unfinished_worker_vms if vm.state == "intended"]
-    if not asked or state.now - min(asked) < LAUNCH_EVENT_DELAY:
+    if not asked or state.now - min(asked) <= LAUNCH_EVENT_DELAY:
         return Idle(f"waiting for {counted(missing, 'worker')} to boot")
     since = min(asked)
     return Blocked(

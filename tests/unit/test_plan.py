@@ -1368,6 +1368,11 @@ LATE = {
         KeepConfig,
         "no probe of K=1 B=32 within 2 h: 0 of 20 iterations timed; training on it",
     ),
+    "a launch is slow only after its minute, as the agenda looks just after it": (
+        snapshot(job=job(), **{**FRESH, "vms": (vm(1, **ASKED),), "now": NOW}),
+        Idle,
+        "waiting for 1 worker to boot",
+    ),
     "a cloud that gives no machine is named": (
         snapshot(job=job(), **{**FRESH, "vms": (vm(1, **ASKED),), "now": NOW + MINUTE}),
         Blocked,
