@@ -3,8 +3,9 @@
 A tag has two halves. The first hashes what is decided about the job, the second everything shown,
 progress and measurements included. If-None-Match compares both, so a poller learns of any change.
 If-Match compares the first half only: a client that changes a job wants to know that nothing else
-was decided meanwhile, and would never succeed on a training job if progress counted. Values that
-follow from the clock alone are in neither half.
+was decided meanwhile, and would never succeed on a training job if progress counted. Nor do the
+probes of a search count, which follow one another in seconds: nothing is chosen before it ends, and
+that is another phase. Values that follow from the clock alone are in neither half.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from typing import Annotated
 
 from fastapi import Header
 
-from scavenger.schemas import JobView
+from scavenger.schemas import JobPhase, JobView
 
 ENTITY_TAG = re.compile(r'(W/)?"([!#-~]*)"')
 MEASURED_FIELDS = {"progress", "indicators", "cost", "elapsed", "eta"}
+# What a search changes from probe to probe.
+PROBED_FIELDS = {
+    *("reason", "target", "applied", "generation", "search", "workers_alive", "servers_alive")
+}
 CLOCK_FIELDS: dict[str, bool | set[str]] = {
     "elapsed": True,
     "eta": True,
@@ -58,8 +63,10 @@ class JobETag:
 
     @classmethod
     def of(cls, job: JobView) -> JobETag:
+        is_searched = job.phase is JobPhase.PROBING
+        undecided = MEASURED_FIELDS | PROBED_FIELDS if is_searched else MEASURED_FIELDS
         return cls(
-            short_digest(job.model_dump_json(exclude=MEASURED_FIELDS)),
+            short_digest(job.model_dump_json(exclude=undecided)),
             short_digest(job.model_dump_json(exclude={**CLOCK_FIELDS})),
         )
 

@@ -104,6 +104,49 @@ def test_progress_is_seen_and_hinders_no_wish(client: TestClient, engine: Engine
     assert cancel(client, job, tag).status_code == 202
 
 
+PROBED: dict[str, Change] = {name: DECIDED[name] for name in ("reason", "machines", "directive")}
+ASKED: dict[str, tuple[str, Any]] = {
+    "resize": ("actions/resize", {"to": "cheapest"}),
+    "pause": ("actions/pause", {}),
+}
+
+
+def begin_search(engine: Engine, job: str) -> None:
+    with engine.begin() as connection:
+        for phase in (JobPhase.STARTING, JobPhase.PROBING):
+            jobs.change_outcome(connection, job, phase=phase)
+
+
+@pytest.mark.parametrize("change", PROBED.values(), ids=PROBED)
+def test_another_probe_is_seen_and_hinders_no_wish(
+    client: TestClient, engine: Engine, change: Change
+) -> None:
+    job, _ = submitted(client)
+    begin_search(engine, job)
+    tag = look(client, job).headers["etag"]
+    with engine.begin() as connection:
+        change(connection, job)
+    assert look(client, job, tag).status_code == 200
+    assert cancel(client, job, tag).status_code == 202
+
+
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_an_order_in_a_search_and_its_end_hinder_a_wish(
+    client: TestClient, engine: Engine, asked: tuple[str, Any]
+) -> None:
+    job, _ = submitted(client)
+    begin_search(engine, job)
+    tags = [look(client, job).headers["etag"]]
+    path, body = asked
+    assert client.post(f"/v1/jobs/{job}/{path}", json=body).status_code == 202
+    tags.append(look(client, job).headers["etag"])
+    with engine.begin() as connection:
+        jobs.change_outcome(
+            connection, job, phase=JobPhase.TRAINING, chosen=ClusterConfig(2, 32), choice="x"
+        )
+    assert [cancel(client, job, tag).status_code for tag in tags] == [412, 412]
+
+
 @pytest.mark.parametrize(
     ("condition", "status"), [("*", 202), ('"x"', 412), ("nonsense", 412), (None, 202)]
 )
