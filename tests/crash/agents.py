@@ -95,8 +95,12 @@ class Agents:
             hello = Hello(vm.id, f"{truth.description.address}:1", vm.role)
             workers.record_hello(connection, self.job, hello, now)
             return
-        rank = None if directive is None else directive.rank_of(vm.id)
-        if directive is None or rank is None or vm.exit_code is not None:
+        if directive is None or vm.exit_code is not None:
+            return
+        if vm.id in directive.standby:
+            self._stand_by(connection, truth, vm, directive, now)
+        rank = directive.rank_of(vm.id)
+        if rank is None:
             return
         report = self._where(vm, directive)
         if rank == 0 and directive.generation not in self.measured:
@@ -104,6 +108,21 @@ class Agents:
             self.rows[vm.id] = report.sequence + ROWS
             report = replace(report, steps=self._columns(directive.config))
         store_report(connection, validate_rows(report, {}), now)
+
+    def _stand_by(
+        self,
+        connection: Connection,
+        truth: Truth,
+        vm: Vm,
+        directive: Directive,
+        now: datetime,
+    ) -> None:
+        """Leave the generation, and say hello again at another address, once."""
+        address = f"{truth.description.address}:{1 + directive.generation}"
+        known = {worker.worker: worker for worker in workers.of_job(connection, self.job)}
+        if known[vm.id].generation > 0:
+            hello = Hello(vm.id, address, vm.role)
+            self.rows[vm.id] = workers.record_hello(connection, self.job, hello, now)
 
     def _where(self, vm: Vm, directive: Directive) -> StepReport:
         progress = Progress(directive.generation, self.iteration, 0, 1.0, {"accuracy": 0.98})

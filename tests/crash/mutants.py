@@ -19,12 +19,12 @@ from sqlalchemy import Connection, case, func, literal, select, update
 
 from scavenger.schemas import JobPhase
 from service import ledger
-from service.db import controllers, jobs, schema, sweeps, vms
+from service.db import controllers, jobs, orders, schema, sweeps, vms
 from service.db.controllers import JobLease, under_lease
 from service.db.jobs import StoredJob
 from service.db.vms import Vm
 from service.reconciler import tick
-from service.reconciler.actions import Action, Finish, Launch
+from service.reconciler.actions import Action, Finish, Launch, ObeyOrder
 from service.reconciler.apply import record_action
 from service.reconciler.fleet import CurrentTime, Fleet
 from service.reconciler.launches import roles_of
@@ -135,6 +135,16 @@ def finish_in_two(
     record_action(connection, machine_type, snapshot, action)  # type: ignore[arg-type]
 
 
+def obey_in_two(
+    connection: Connection, machine_type: str, snapshot: JobState, action: Action
+) -> None:
+    """End an order in one transaction, and obey it in the next."""
+    if isinstance(action, ObeyOrder):
+        with connection.engine.begin() as other:
+            orders.end_order(other, snapshot.job.id, action.order, "done", action.why, snapshot.now)
+    record_action(connection, machine_type, snapshot, action)  # type: ignore[arg-type]
+
+
 def forget_final_jobs(connection: Connection) -> list[str]:
     """Look after a job that has ended only where the end of its machines was ordered."""
     final = [phase for phase in JobPhase if phase.is_final]
@@ -185,6 +195,7 @@ MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
     ),
     "a launch is never repeated": ((ledger, "reserve_attempt", rush_stamp),),
     "the end and its lesson apart": ((tick, "record_action", finish_in_two),),
+    "an order ends, then it is obeyed": ((tick, "record_action", obey_in_two),),
     "jobs that have ended are forgotten": ((jobs, "to_reconcile", forget_final_jobs),),
     "a sweep waits for the last one": ((sweeps, "begin", sweep_one_by_one),),
     "leases of the dead hold": ((controllers, "acquire_lease", lease_for_ever),),
@@ -192,7 +203,7 @@ MUTANTS: Mapping[str, tuple[tuple[object, str, object], ...]] = {
 
 
 BROKEN = re.compile(r"^(AttributeError|ImportError|NameError|TypeError)", re.MULTILINE)
-STORIES = [NAMED[name] for name in ("terminate-early", "launch", "sweep")]
+STORIES = [NAMED[name] for name in ("terminate-early", "launch", "sweep", "orders")]
 
 
 def main() -> None:

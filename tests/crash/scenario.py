@@ -31,6 +31,8 @@ class Scenario:
         faults: What goes wrong on the way to the cloud or in it, once, and for which machine.
         capacity: Machines there are at once, by the letter of the zone; zones are asked in order.
         orders: What the user asks for in turn, each once the one before has been obeyed.
+        generations: Which Directives are published before each of the first orders; the others
+            wait until the job trains on what was chosen.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Scenario:
     document: Mapping[str, Any] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
     orders: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = ()
+    generations: tuple[int, ...] = ()
 
     @property
     def may_be_shorter(self) -> bool:
@@ -75,6 +78,13 @@ ORDERS: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = (
     ("pause", {}),
     ("resume", {}),
 )
+SEARCH_ORDERS: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = (
+    ("probe", {"workers": 2, "global_batch": 48}),
+    ("change", {"limits": {"max_cost": "2.5 USD"}, "objective": "fastest"}),
+    ("pause", {}),
+    ("resume", {}),
+    ("resize", {"to": {"workers": 1, "global_batch": 48}}),
+)
 
 SCENARIOS = (
     Scenario("launch", "2..2", JobPhase.SUCCEEDED),
@@ -87,6 +97,14 @@ SCENARIOS = (
     Scenario("recover", "2..2", JobPhase.SUCCEEDED, interrupts=True),
     Scenario("recover-server", "1..1", JobPhase.SUCCEEDED, interrupts=True, document=SERVERS),
     Scenario("orders", "1..2", JobPhase.SUCCEEDED, document=ORDERED, orders=ORDERS),
+    Scenario(
+        "orders-in-search",
+        "1..2",
+        JobPhase.SUCCEEDED,
+        document=ORDERED,
+        orders=SEARCH_ORDERS,
+        generations=(2, 4, 5, 5, 6),
+    ),
     Scenario("sweep", "1..1", JobPhase.SUCCEEDED, orphans=(1, 5), step=4.0),
 )
 SPOT = {"machine": {"market": "spot"}}

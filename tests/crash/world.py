@@ -17,7 +17,7 @@ from scavenger.order_schemas import WISHES
 from scavenger.schemas import EventView
 from service.clouds.labels import ResourceLabels
 from service.clouds.provider import LaunchRequest
-from service.db import controllers, jobs, orders, schema, sweeps, vms
+from service.db import controllers, directives, jobs, orders, schema, sweeps, vms
 from service.db.jobs import StoredJob
 from service.db.orders import StoredOrder
 from service.db.vms import Vm
@@ -180,8 +180,12 @@ class World:
         if len(given) == len(self.scenario.orders):
             return True
         kind, wish = self.scenario.orders[len(given)]
-        # Not in the midst of a search: which of its probes came first would be chance.
-        if self.agents.trained(self.now) > 0 or kind == "resume":
+        told = directives.newest(connection, JOB_ID)
+        # By what a controller has done, not by what was measured or by the time: the user also
+        # orders while no controller lives, and the same probe is to be under way after any kill.
+        due = self.scenario.generations[len(given) : len(given) + 1]
+        is_due = told is not None and any(told[0].generation >= number for number in due)
+        if is_due or self.agents.trained(self.now) > 0 or kind == "resume":
             jobs.lock_for_change(connection, JOB_ID)
             read = WISHES[kind].model_validate(wish)
             orders.give_order(connection, JOB_ID, kind, read, reason="", by="a token", now=self.now)
