@@ -343,6 +343,16 @@ class Purse(RuleBasedStateMachine):
         self.world.renew(truth, vm, Journey(there, back, is_lost, (before, after)))
 
     @precondition(has_running)
+    @rule(back=st.sampled_from([7.0, 20.0]))
+    def all_are_answered_late(self, back: float) -> None:
+        """The answers arrive, each later than the seconds that a machine has to power off."""
+        for place, _ in enumerate(list(self.world.running())):
+            truth, vm = self._some(place)
+            self.world.renew(truth, vm, Journey(0.0, back, False, (nothing, nothing)))
+            if not has_running(self):
+                return
+
+    @precondition(has_running)
     @rule()
     def all_renew(self) -> None:
         """Nothing is left to grant when the last was answered, if the cap is near."""
