@@ -27,6 +27,7 @@ NEIGHBOURS_WORDS: Mapping[str, str] = {
     **dict.fromkeys(("stop", "delete", "down", "kill", "rm"), "scavenger cancel JOB"),
     **dict.fromkeys(("pareto", "front", "tradeoff"), "scavenger curve JOB"),
     "models": "scavenger model list",
+    **dict.fromkeys(("machines", "vms", "instances", "nodes"), "scavenger machine list"),
     "tail": "scavenger logs JOB --follow",
     "scale": "scavenger resize JOB --to K,B",
     "top": "scavenger watch JOB",

@@ -50,6 +50,7 @@ COMMANDS = (
     CommandEntry("logs", "logs:logs", "Show what a job prints", JOBS, "logs latest --follow"),
     CommandEntry("cancel", "jobs:cancel", "Cancel a job", JOBS, "cancel digits --yes"),
     CommandEntry("model", "models:model_commands", "List, show or forget stored models, which later jobs reuse", KNOWN),
+    CommandEntry("machine", "machines:machine_commands", "List the machines of jobs", KNOWN),
     CommandEntry("offers", "offers:offers", "List machines of the clouds, cheapest first", KNOWN, "offers --needs vcpus=4,memory=16"),
     CommandEntry("prices", "prices:price_commands", "List or import prices of machines", KNOWN),
     CommandEntry("cost", "cost:cost", "Show what machines cost", KNOWN, "cost --by day"),

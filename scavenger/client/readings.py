@@ -15,6 +15,7 @@ from scavenger.client.core import (
     job_path,
     next_page,
     post,
+    read_items,
     send,
 )
 from scavenger.client.methods import conversation, listing, one_request
@@ -45,6 +46,18 @@ class ReadingMethods:
         wanted = {name: value for name, value in given.items() if value is not None}
         request = get(MachineList, "/v1/machines", wanted)
         return iterate_items(request, lambda page: page.machines)
+
+    @conversation
+    def list_machines(self, limit: int, wanted: QueryParameters) -> Conversation[MachineList]:
+        """Return up to ``limit`` of the newest machines, and the cursor of the others.
+
+        Args:
+            limit: The most to return.
+            wanted: Filters: ``job`` and ``state``.
+        """
+        request = get(MachineList, "/v1/machines", wanted)
+        found, cursor = yield from read_items(request, lambda page: page.machines, limit)
+        return MachineList(machines=found, next_cursor=cursor)
 
     @conversation
     def list_log(

@@ -20,6 +20,7 @@ from scavenger.plan_schemas import PlanView
 from scavenger.reading_schemas import (
     ForgottenModelView,
     LogList,
+    MachineList,
     ModelDetailView,
     VersionView,
 )
@@ -103,6 +104,7 @@ LINES: dict[str, Line | None] = {
     "model forget": Line(
         "model forget signature-4 --yes", ForgottenModelView, lacking="model forget nothing --yes"
     ),
+    "machine list": Line("machine list", MachineList, lacking=f"machine list --job {UNKNOWN}"),
     "offers": Line("offers", OfferList, has_names=False),
     "prices": Line("prices", PriceList),
     "prices import": Line("prices import {place}/prices.csv", PriceImportView, has_names=False),

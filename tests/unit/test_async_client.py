@@ -48,6 +48,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "list_jobs": (3,),
     "import_prices": ([],),
     "list_offers": (3, {"cloud": "aws"}),
+    "list_machines": (3, {"state": "gone"}),
     "get_cost": ("day",),
     "confirm_sweep": (3,),
     "create_token": ("ci", UserRole.VIEWER),

@@ -24,6 +24,7 @@ from scavenger.cli.demo_report import (
 from scavenger.cli.evaluate import render_evaluation
 from scavenger.cli.fit_report import render_fit
 from scavenger.cli.jobs import render_jobs
+from scavenger.cli.machines import render_machines
 from scavenger.cli.models import render_models
 from scavenger.cli.output import Column, ResponsiveTable
 from scavenger.cli.simulate import (
@@ -38,6 +39,7 @@ from scavenger.offline.evaluation.sampling import Restriction
 from scavenger.offline.fit import report_fit
 from scavenger.offline.simulator.paper import PAPER_JOBS, Perturbations
 from scavenger.offline.tables.files import MeasurementTables
+from scavenger.reading_schemas import MachineView
 from scavenger.schemas import JobPhase, StoredModelList, TokenList, TokenView
 from tests.builders import NOW
 from tests.unit.test_admin_command import suspect, sweep
@@ -72,6 +74,7 @@ def tables() -> dict[str, tuple[RenderableType, Rows]]:
         "list": (render_jobs(jobs), [(job.id, "digits") for job in jobs]),
         "curve": (render_curve(curve, width=100), configurations()),
         "models": (render_models(models), [(model.model_key,) for model in models.models]),
+        "machines": (render_machines([machine(n) for n in (1, 2)]), [(f"{ID}-w1", "launched")]),
         "tokens": (render_tokens(TokenList(tokens=[token("ci")])), [("0123456789ab", "ci")]),
         "sweep": (render_sweep(sweep(*found)), [(f"i-{n}",) for n in range(len(FATES))]),
         "probes": (render_probes(curve.probes), probes),
@@ -88,6 +91,17 @@ def tables() -> dict[str, tuple[RenderableType, Rows]]:
 
 
 FATES = ("end", "wait", "hold", "keep", "spare")
+
+
+def machine(number: int) -> MachineView:
+    moments = dict.fromkeys(("prepaid_until", "launched_at"), NOW)
+    facts: dict[str, Any] = {
+        "id": f"{ID}-w{number}", "job": ID, "project": "vision", "role": "worker",
+        "state": "launched", "cloud": "home", "zone": "us-central1-a", "market": "on_demand",
+        "machine_type": "e2-standard-4", "price_per_hour": {"amount": "0.13402"},
+        "lease_age": 3.2, "gone_at": None, "why": "its worker trains",
+    }  # fmt: skip
+    return MachineView.model_validate(facts | moments)
 
 
 def token(name: str) -> TokenView:
@@ -112,8 +126,8 @@ def simulated() -> Any:
 
 
 NAMES = (
-    "list", "curve", "models", "tokens", "sweep", "probes", "resizes", "first", "second", "fit",
-    "evaluate", "simulate",
+    "list", "curve", "models", "machines", "tokens", "sweep", "probes", "resizes",
+    "first", "second", "fit", "evaluate", "simulate",
 )  # fmt: skip
 
 
