@@ -77,7 +77,14 @@ def test_a_cheaper_point_is_taken_with_the_mouse(
     wait_until_applied(controller, fast_job, CHEAP)
     expect(running_mark(page, CHEAP)).to_be_visible()
     expect(running_mark(page, FAST)).to_have_count(0)
-    expect(chart.locator("[data-role=pinned]")).to_have_attribute("data-config", config_id(CHEAP))
+    flag = chart.locator("[data-role=pinned]")
+    expect(flag).to_have_attribute("data-config", config_id(CHEAP))
+    generation = controller.job(fast_job).generation
+    for label, shown in (("Unpin", 0), ("Pin", 1)):
+        selection.get_by_role("button", name=label).click()
+        page.get_by_role("alertdialog").get_by_role("button", name=label, exact=True).click()
+        expect(flag).to_have_count(shown)
+    assert controller.job(fast_job).generation == generation, "a pin alone resizes nothing"
 
 
 def test_a_limit_is_moved_with_the_mouse_and_applied(
@@ -131,6 +138,16 @@ def test_the_whole_story_by_keyboard_alone(
     tab_to(page, chart.locator("[data-front][tabindex='0']"))
     page.keyboard.press("End")
     expect(front_mark(page, CHEAP)).to_be_focused()
+    page.keyboard.press("ArrowLeft")
+    expect(front_mark(page, FAST)).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(front_mark(page, CHEAP)).to_be_focused()
+    table = page.get_by_role("region", name="Options", exact=True)
+    page.keyboard.press("t")
+    expect(table).to_be_hidden()
+    page.keyboard.press("T")
+    expect(table).to_be_focused()
+    front_mark(page, CHEAP).focus()
     page.keyboard.press("Enter")
     apply = page.get_by_role("button", name="Apply now")
     tab_to(page, apply)

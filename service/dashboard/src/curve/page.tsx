@@ -1,5 +1,6 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { useDeferredValue, useEffect, useMemo, useState } from "react";
+import { useCallback, useDeferredValue, useEffect, useMemo, useRef, useState, type KeyboardEvent } from "react";
+import { flushSync } from "react-dom";
 import { explain } from "../api/client";
 import { useConnection } from "../api/live";
 import { changeJob, whatIf, type JobChange, type WhatIf } from "../api/orders";
@@ -66,6 +67,8 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
   const curve = isImagined && imagined.data ? imagined.data : answered;
   const [selected, setSelected] = useState<string | null>(null);
   const [isWhole, setWhole] = useState(false);
+  const [isTableOpen, setTableOpen] = useState(true);
+  const page = useRef<HTMLDivElement>(null);
 
   const options = useMemo(() => optionsOf(curve), [curve]);
   const limits = draft ?? limitsOf(curve);
@@ -79,12 +82,21 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
   const refusal = connection.state === "gone" ? "The controller does not answer." : isPast ? "This is the curve of an earlier decision." : orderRefusal(job, role);
   const canMoveLimits = answered.basis !== "relative" && !isPast && !isFinal(job.phase) && options.length > 0;
   const changeLimit = (name: LimitName, value: number | null) => setDraft({ ...(draft ?? limitsOf(answered)), [name]: value });
+  const toggleTable = useCallback(() => setTableOpen((isOpen) => !isOpen), []);
+  // A letter is a key of the page only while the focus is on a part of it, and types where it can.
+  const toggleByKey = (event: KeyboardEvent) => {
+    const isTyping = (event.target as Element).matches("input:not([type=checkbox], [type=range]), select, textarea");
+    if (event.key.toLowerCase() !== "t" || event.ctrlKey || event.metaKey || event.altKey || isTyping) return;
+    event.preventDefault();
+    flushSync(toggleTable);
+    page.current?.querySelector<HTMLElement>(isTableOpen ? "[data-front][tabindex='0']" : "[data-twin] [role=region]")?.focus();
+  };
   const reset = () => {
     setDraft(null);
     setAsked(null);
   };
   return (
-    <>
+    <div className={css.body} ref={page} onKeyDown={toggleByKey}>
       <CurveStates job={job} curve={asked === null ? answered : curve} />
       <div className={parts.row}>
         <PreferenceControl job={job} etag={etag} curve={answered} refusal={refusal} current={current} find={(name) => find(configId(answered[name]))} />
@@ -134,9 +146,21 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
         </div>
       </div>
       <Why curve={curve} job={job} isKneeSure={isKneeSure(curve)} />
-      {options.length > 0 && <OptionTable curve={curve} options={options} excluded={excluded} selected={selected} select={setSelected} name={job.name} />}
+      {options.length > 0 && (
+        <OptionTable
+          curve={curve}
+          options={options}
+          excluded={excluded}
+          selected={selected}
+          select={setSelected}
+          name={job.name}
+          pinned={configId(job.pinned)}
+          isOpen={isTableOpen}
+          toggle={toggleTable}
+        />
+      )}
       {!isPast && <WhatIfForm asked={asked} ask={setAsked} job={job} />}
-    </>
+    </div>
   );
 }
 

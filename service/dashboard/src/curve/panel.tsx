@@ -3,14 +3,14 @@ import { useState, type ReactNode } from "react";
 import { Problem, explain } from "../api/client";
 import { describeTarget, probe, resize, type Target } from "../api/orders";
 import { refreshJob } from "../api/queries";
-import type { Curve, Job } from "../api/types";
+import type { Config, Curve, Job } from "../api/types";
 import { Confirm } from "../parts/confirm";
 import { CopyCommands, curl } from "../parts/commands";
 import { Notice, isFinal } from "../parts/basics";
 import { formatConfig, formatCost, formatDollars, formatMoney, formatNumber, formatPercent, formatSeconds, formatTime } from "../parts/format";
 import { Term } from "../parts/glossary";
 import parts from "../parts/parts.module.css";
-import type { Option } from "./options";
+import { configId, type Option } from "./options";
 import css from "./panel.module.css";
 
 interface Props {
@@ -52,11 +52,15 @@ export function SelectionPanel({ job, etag, curve, picked, current, isExcluded, 
       )}
       {reason && <p className={parts.muted}>{reason}</p>}
       <div className={parts.row}>
-        <ApplyOrder job={job} etag={etag} to={config} label="Apply now" isDisabled={reason !== null} isPrimary>
-          <p>
-            {formatConfig(job.applied ?? job.target)} → {formatConfig(config)}. {difference} The job stays there until it is told to follow automatically again.
-          </p>
-        </ApplyOrder>
+        {isRunning ? (
+          <PinOrder job={job} etag={etag} curve={curve} config={config} isDisabled={refusal !== null} />
+        ) : (
+          <ApplyOrder job={job} etag={etag} to={config} label="Apply now" isDisabled={reason !== null} isPrimary>
+            <p>
+              {formatConfig(job.applied ?? job.target)} → {formatConfig(config)}. {difference} The job is pinned there until it is told to follow automatically again.
+            </p>
+          </ApplyOrder>
+        )}
         <Confirm
           label="Probe this option"
           title={`Probe ${formatConfig(config)}?`}
@@ -76,6 +80,24 @@ export function SelectionPanel({ job, etag, curve, picked, current, isExcluded, 
         />
       </div>
     </section>
+  );
+}
+
+/** Keeps the job where it runs, or lets it move by itself again. Neither resizes it now. */
+function PinOrder({ job, etag, curve, config, isDisabled }: { job: Job; etag: string | null; curve: Curve; config: Config; isDisabled: boolean }) {
+  if (configId(job.pinned) === configId(config)) {
+    return (
+      <ApplyOrder job={job} etag={etag} to="auto" label="Unpin" title={`Let ${job.name} move again?`} action="Unpin" isDisabled={isDisabled}>
+        <p>
+          The job follows its objective again: {curve.objective}. It moves when that pays more than a resize takes.
+        </p>
+      </ApplyOrder>
+    );
+  }
+  return (
+    <ApplyOrder job={job} etag={etag} to={config} label="⚑ Pin" title={`Pin ${job.name} to ${formatConfig(config)}?`} action="Pin" isDisabled={isDisabled}>
+      <p>Nothing is resized: the job runs there now, and stays until it is told to follow automatically again, whatever its noise does.</p>
+    </ApplyOrder>
   );
 }
 
@@ -160,11 +182,14 @@ export function ApplyOrder(props: {
   etag: string | null;
   to: Target;
   label: ReactNode;
+  title?: string;
+  action?: string;
   children: ReactNode;
   isDisabled?: boolean;
   isPrimary?: boolean;
 }) {
   const { job, etag, to, label, children, isDisabled = false, isPrimary = false } = props;
+  const { title = `Resize ${job.name}?`, action = "Apply" } = props;
   const [isOpen, setOpen] = useState(false);
   // The version that was on the screen when the dialog opened; undefined for the newest one.
   const [version, setVersion] = useState<string | null | undefined>(undefined);
@@ -205,7 +230,7 @@ export function ApplyOrder(props: {
       <AlertDialog.Portal>
         <AlertDialog.Backdrop className={parts.backdrop} />
         <AlertDialog.Popup className={parts.dialog} data-dialog="apply">
-          <AlertDialog.Title>Resize {job.name}?</AlertDialog.Title>
+          <AlertDialog.Title>{title}</AlertDialog.Title>
           <AlertDialog.Description render={<div />} className={parts.stack}>
             {children}
           </AlertDialog.Description>
@@ -219,7 +244,7 @@ export function ApplyOrder(props: {
               </button>
             ) : (
               <button type="button" className={`${parts.button} ${parts.primary}`} disabled={isBusy} onClick={() => void send()}>
-                {isBusy ? "Asking…" : "Apply"}
+                {isBusy ? "Asking…" : action}
               </button>
             )}
           </div>

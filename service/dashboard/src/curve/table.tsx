@@ -7,34 +7,46 @@ import { nameOf } from "./chart";
 import { configId, type Option } from "./options";
 
 /** Everything the chart shows, in words and numbers. */
-export const OptionTable = memo(function OptionTable({ curve, options, excluded, selected, select, name }: {
+export const OptionTable = memo(function OptionTable({ curve, options, excluded, selected, select, name, pinned = null, isOpen = true, toggle }: {
   curve: Curve;
   options: readonly Option[];
   excluded: ReadonlySet<string>;
   selected: string | null;
   select: (id: string) => void;
   name: string;
+  pinned?: string | null;
+  isOpen?: boolean;
+  toggle?: () => void;
 }) {
-  const columns = useMemo(() => columnsOf(curve, excluded, selected, select), [curve, excluded, selected, select]);
+  const columns = useMemo(() => columnsOf(curve, excluded, selected, select, pinned), [curve, excluded, selected, select, pinned]);
   const rows = useMemo(() => options.toSorted((one, other) => one.time - other.time || one.cost - other.cost), [options]);
   return (
-    <section className={parts.stack} style={{ gap: "0.4rem" }} aria-label="Options as a table">
-      <h2>All options</h2>
-      <DataTable
-        label="Options"
-        rows={rows}
-        columns={columns}
-        rowKey={(option) => option.id}
-        selected={selected}
-        onSelect={(option) => select(option.id)}
-        csv={`${name}-curve.csv`}
-        rowData={(option) => ({ "data-config": option.id, "data-x": option.time, "data-y": option.cost })}
-      />
+    <section className={parts.stack} style={{ gap: "0.4rem" }} aria-label="Options as a table" data-twin="">
+      <div className={parts.row}>
+        <h2>All options</h2>
+        {toggle && (
+          <button type="button" className={`${parts.button} ${parts.quiet}`} aria-expanded={isOpen} aria-keyshortcuts="T" onClick={toggle}>
+            {isOpen ? "Hide the table" : "Show the table"} (T)
+          </button>
+        )}
+      </div>
+      {isOpen && (
+        <DataTable
+          label="Options"
+          rows={rows}
+          columns={columns}
+          rowKey={(option) => option.id}
+          selected={selected}
+          onSelect={(option) => select(option.id)}
+          csv={`${name}-curve.csv`}
+          rowData={(option) => ({ "data-config": option.id, "data-x": option.time, "data-y": option.cost })}
+        />
+      )}
     </section>
   );
 });
 
-function columnsOf(curve: Curve, excluded: ReadonlySet<string>, selected: string | null, select: (id: string) => void): Column<Option>[] {
+function columnsOf(curve: Curve, excluded: ReadonlySet<string>, selected: string | null, select: (id: string) => void, pinned: string | null): Column<Option>[] {
   const basis = curve.basis;
   const range = (low: string, high: string) => (low === high ? "" : ` (${low}–${high})`);
   return [
@@ -47,7 +59,7 @@ function columnsOf(curve: Curve, excluded: ReadonlySet<string>, selected: string
         </button>
       ),
     },
-    { name: "role", value: (o) => rolesOf(o, curve, excluded), cell: (o) => rolesOf(o, curve, excluded) },
+    { name: "role", value: (o) => rolesOf(o, curve, excluded, pinned), cell: (o) => rolesOf(o, curve, excluded, pinned) },
     { name: "workers", head: "K", value: (o) => o.workers, cell: (o) => o.workers, isNumber: true },
     { name: "global_batch", head: "B", value: (o) => o.batch, cell: (o) => o.batch, isNumber: true },
     { name: "time", value: (o) => o.time, cell: (o) => formatTime(o.time, basis) + range(formatTime(o.timeLow, basis), formatTime(o.timeHigh, basis)), isNumber: true },
@@ -64,11 +76,12 @@ function columnsOf(curve: Curve, excluded: ReadonlySet<string>, selected: string
   ];
 }
 
-function rolesOf(option: Option, curve: Curve, excluded: ReadonlySet<string>): string {
+function rolesOf(option: Option, curve: Curve, excluded: ReadonlySet<string>, pinned: string | null): string {
   const marks = [
     excluded.has(option.id) ? "✕ over a limit" : option.point.on_front ? "front" : "",
     curve.knee_bends && configId(curve.knee) === option.id ? "★ knee" : "",
     configId(curve.current) === option.id ? "▣ running" : "",
+    pinned === option.id ? "⚑ pinned" : "",
     configId(curve.chosen) === option.id ? "chosen" : "",
     configId(curve.fastest) === option.id ? "fastest" : "",
     configId(curve.cheapest) === option.id ? "cheapest" : "",
