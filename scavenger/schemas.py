@@ -442,14 +442,27 @@ class CalibrationView(View):
     forecasts: int
 
 
+# What is counted of a job: auto is what is left while it runs, and else the total.
+WantedBasis = Literal["auto", "remaining", "total", "decision"]
+
+
+class SpentView(View):
+    """What a job had taken at some moment: seconds since it began, and dollars."""
+
+    time: float
+    cost: PlainDecimal
+
+
 class CurveView(View):
     """The cost/time curve of a job: that of its last choice, or a preview before the first one.
 
     Attributes:
         as_of: When it was drawn: when the choice was made, or else now, or when the job ended.
-        basis: ``total`` in seconds and dollars of the whole job, ``remaining`` of what was left of
-            it when it was chosen anew, or ``relative`` to the start configuration while the epochs
-            to target are unknown.
+        basis: ``total`` in seconds and dollars of the whole job, ``remaining`` of what is left of
+            it, or ``relative`` to the start configuration while the epochs to target are unknown.
+        spent: What the job had taken when what is left begins: now, or when it was chosen; None
+            where that is not known. The total is this and what is left.
+        epochs: Reference epochs of the work that was counted when the curve was drawn.
         objective: What the job asks for, in words.
         why: One sentence: which configuration was chosen, and why.
         decision: Number of the choice it belongs to; None where it was drawn for this answer.
@@ -472,6 +485,8 @@ class CurveView(View):
     decision: int | None = None
     decided_at: datetime | None = None
     limits: LimitsView | None = None
+    spent: SpentView | None = None
+    epochs: float | None = None
     objective: str
     why: str
     source: str

@@ -34,7 +34,7 @@ from scavenger.cli.output import (
 )
 from scavenger.cli.png import draw_png, write_png
 from scavenger.drawing import draw_curve
-from scavenger.schemas import ConfigView, CurveView, PointView
+from scavenger.schemas import ConfigView, CurveView, PointView, WantedBasis
 
 
 class CurveFormat(StrEnum):
@@ -64,6 +64,14 @@ DecisionOption = Annotated[
     int | None,
     typer.Option("--decision", help="Number of the choice; the last one if absent.", min=1),
 ]
+BasisOption = Annotated[
+    WantedBasis,
+    typer.Option(
+        "--basis",
+        help="What is counted: what is left, the total, or what the choice was made from. "
+        "auto is what is left while the job runs, and else the total.",
+    ),
+]
 
 
 def curve(
@@ -71,6 +79,7 @@ def curve(
     job: JobArgument,
     every: AllPointsOption = False,
     decision: DecisionOption = None,
+    basis: BasisOption = "auto",
     output: CurveOutputOption = CurveFormat.TABLE,
 ) -> None:
     """Show time and cost of each configuration, and why one was chosen.
@@ -80,7 +89,7 @@ def curve(
     terminal = get_terminal(context)
     with terminal.connect() as client:
         shown = find_job(client, job)
-        found = client.curve(shown.id, decision)
+        found = client.curve(shown.id, decision, basis)
     match output:
         case CurveFormat.SVG:
             terminal.write_line(draw_curve(found, shown.name))
@@ -102,7 +111,7 @@ def curve(
 MAX_CURVE_ROWS = 24
 BASIS_NOTES = {
     "relative": "multiples of the start's: the epochs to target are not known yet",
-    "remaining": "for the rest of the job at the time of the choice",
+    "remaining": "for what is left of the job",
 }
 
 

@@ -68,6 +68,7 @@ from scavenger.schemas import (
     TokenList,
     TokenView,
     UserRole,
+    WantedBasis,
 )
 from scavenger.session_schemas import SignInCodeView
 
@@ -201,15 +202,19 @@ class ControllerMethods(OrderMethods, WebhookMethods, ReadingMethods):
         return post(JobView, "/v1/jobs", {"plan": plan})
 
     @one_request
-    def curve(self, job: str, decision: int | None = None) -> ApiRequest[ShownCurve]:
+    def curve(
+        self, job: str, decision: int | None = None, basis: WantedBasis = "auto"
+    ) -> ApiRequest[ShownCurve]:
         """Return the cost/time curve of a job, which a notebook shows as a picture.
 
         Args:
             job: Id of the job.
             decision: Number of the choice whose curve is wanted; the last one if None.
+            basis: What is counted: what is left while the job runs and else the total, if ``auto``.
         """
-        parameters = {} if decision is None else {"decision": decision}
-        return get(ShownCurve, f"{job_path(job)}/curve", parameters)
+        which: QueryParameters = {} if decision is None else {"decision": decision}
+        counted: QueryParameters = {} if basis == "auto" else {"basis": basis}
+        return get(ShownCurve, f"{job_path(job)}/curve", {**which, **counted})
 
     @listing
     def decisions(self, job: str) -> Listing[DecisionView]:

@@ -43,7 +43,7 @@ from service.reconciler.actions import (
 )
 from service.reconciler.model_update import update_stored_model
 from service.reconciler.orders import draw_curve_of_rest
-from service.state.curves import curve_view
+from service.state.curves import curve_view, spent_view
 from service.state.forecasts import to_span
 from service.state.job_state import JobState
 
@@ -176,7 +176,8 @@ def store_curve_report(
     """Keep the curve that something was chosen from."""
     job = state.job
     view = curve_view(curve, state.planned_spec, chosen, why, state.now)
-    curves.store_curve(connection, job.id, view, state.now)
+    spent = {"spent": spent_view(state)} if curve.part == "rest" else {}
+    curves.store_curve(connection, job.id, view.model_copy(update=spent), state.now)
 
 
 def record_replan(connection: Connection, state: JobState, action: Replan) -> None:

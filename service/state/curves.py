@@ -11,6 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from scavenger.cluster import ClusterConfig
+from scavenger.curve_basis import JobPosition
 from scavenger.job.spec import JobSpec
 from scavenger.measurement.profiling import Observation
 from scavenger.models.performance import PerformanceModel, mean_relative_error
@@ -25,8 +26,11 @@ from scavenger.schemas import (
     LimitChancesView,
     LimitsView,
     PointView,
+    SpentView,
     point_id,
 )
+from service import ledger
+from service.state.job_state import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ def curve_view(
         as_of=as_of,
         objective=spec.objective_text,
         limits=LimitsView(max_cost=limits.max_cost, max_time=limits.max_time),
+        epochs=None if fitted is None else fitted.model.epochs_at_reference,
         why=why,
         source="nothing is measured yet" if fitted is None else fitted.source,
         laws=None if fitted is None else laws_view(fitted.model, fitted.observations),
@@ -97,6 +102,26 @@ def curve_view(
         resizes=[],
         knee_bends="knee" in marks and marks["knee"].bends,
     )
+
+
+def job_position(state: JobState) -> JobPosition | None:
+    """Return where a job is on the way to its target; None before its start and after its end."""
+    if state.job.phase.is_final or state.began_at is None:
+        return None
+    limits = state.job.spec.limits
+    return JobPosition(
+        spent_view(state),
+        state.what_is_left.epochs,
+        LimitsView(
+            max_cost=None if limits.max_cost is None else float(limits.max_cost),
+            max_time=limits.max_time,
+        ),
+    )
+
+
+def spent_view(state: JobState) -> SpentView:
+    """Show what a job has taken."""
+    return SpentView(time=state.elapsed, cost=ledger.booked(state.vms, state.now))
 
 
 def point_view(reported: ReportedPoint) -> PointView:

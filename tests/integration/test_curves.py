@@ -41,7 +41,9 @@ def client(engine: Engine) -> Iterator[TestClient]:
 
 
 def answer(client: TestClient, job: str = "job_1", **parameters: int) -> dict[str, Any]:
-    shown = client.get(f"/v1/jobs/{job}/curve", params=parameters)
+    """Return the curve as it was drawn for the choice."""
+    asked = {"basis": "decision", **parameters}
+    shown = client.get(f"/v1/jobs/{job}/curve", params=asked)
     assert shown.status_code == 200, shown.text
     return dict(shown.json())
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Connection
 
+from scavenger.curve_basis import JobPosition, count_curve
 from scavenger.drawing import draw_curve
 from scavenger.errors import InvalidDocument, NothingFeasible
 from scavenger.job.planning import objective_within_limits
@@ -17,7 +18,7 @@ from scavenger.job.validation import validate_job
 from scavenger.plan_schemas import WhatIf
 from scavenger.planning.decision import preview_curve
 from scavenger.report import CurveReport
-from scavenger.schemas import CurveView, DecisionList
+from scavenger.schemas import CurveView, DecisionList, WantedBasis
 from service.api.dependencies import AppState, State
 from service.api.openapi import answers_problems, page_responses
 from service.api.pagination import Page
@@ -26,7 +27,7 @@ from service.api.routes.jobs import find_job
 from service.api.security import VIEWER, GuardedRoute
 from service.db import curves, directives, measurements
 from service.db.jobs import StoredJob
-from service.state.curves import curve_view
+from service.state.curves import curve_view, job_position
 from service.state.loader import load_job_states
 from service.state.presenters import curve_view_of_job
 
@@ -47,6 +48,13 @@ DecisionNumber = Annotated[
         description="The choice whose curve is wanted; its last one if absent", ge=1, le=2**31 - 1
     ),
 ]
+WantedBasisQuery = Annotated[
+    WantedBasis,
+    Query(
+        description="What is counted: what is left, the total, or what the choice was made from; "
+        "auto is what is left while the job runs, and else the total"
+    ),
+]
 
 
 @router.get(
@@ -57,7 +65,11 @@ DecisionNumber = Annotated[
     dependencies=[VIEWER],
 )
 def get_curve(
-    app_state: State, request: Request, job: str, decision: DecisionNumber = None
+    app_state: State,
+    request: Request,
+    job: str,
+    decision: DecisionNumber = None,
+    basis: WantedBasisQuery = "auto",
 ) -> Response:
     """Show the cost/time curve of a job's last choice, with its probes and resizes.
 
@@ -66,7 +78,9 @@ def get_curve(
     """
     with app_state.engine.connect() as connection:
         found = find_job(connection, job)
-        curve = read_curve(app_state, connection, found, decision)
+        drawn = read_curve(app_state, connection, found, decision)
+        position = None if decision is not None else find_position(app_state, connection, found)
+    curve = count_curve(drawn, basis, position)
     if prefers_picture(request.headers.get("accept", "")):
         picture = draw_curve(curve, found.name)
         return Response(picture, headers=PICTURE_HEADERS, media_type=SVG_MEDIA_TYPE)
@@ -93,11 +107,12 @@ def list_decisions(app_state: State, page: Page, job: str) -> DecisionList:
 @router.post(
     "/{job}/curve/whatif", openapi_extra=answers_problems("not_found"), dependencies=[VIEWER]
 )
-def ask_what_if(app_state: State, job: str, question: WhatIf) -> CurveView:
+def ask_what_if(
+    app_state: State, job: str, question: WhatIf, basis: WantedBasisQuery = "auto"
+) -> CurveView:
     """Draw a job's curve with another price, other workers, limits or objective.
 
-    It is of the whole job, by all that is known now. Nothing is stored, and the job goes on as it
-    is.
+    It follows from all that is known now. Nothing is stored, and the job goes on as it is.
     """
     now = app_state.now()
     with app_state.engine.connect() as connection:
@@ -111,7 +126,9 @@ def ask_what_if(app_state: State, job: str, question: WhatIf) -> CurveView:
     chosen = None if report.choice is None else report.choice.point.config
     drawn = curve_view(report, spec, chosen, explain_report(report), now)
     pause = app_state.clouds.traits_of(found.spec).resize_seconds
-    return curve_view_of_job(drawn, found, state.probes, resizes, pause)
+    shown = curve_view_of_job(drawn, found, state.probes, resizes, pause)
+    asked = replace(state, job=replace(state.job, spec=spec))
+    return count_curve(shown, basis, job_position(asked))
 
 
 def change_spec(spec: JobSpec, question: WhatIf) -> JobSpec:
@@ -178,6 +195,16 @@ def read_curve(
     pause = app_state.clouds.traits_of(job.spec).resize_seconds
     calibration = curves.judge_forecasts(connection, job.project, job.spec.model.key, drawn.as_of)
     return curve_view_of_job(drawn, job, probes, resizes, pause, calibration)
+
+
+def find_position(
+    app_state: AppState, connection: Connection, job: StoredJob
+) -> JobPosition | None:
+    """Return where a job is now; None where it does not run."""
+    if job.phase.is_final:
+        return None
+    (state,) = load_job_states(connection, app_state.machine_type, [job], app_state.now())
+    return job_position(state)
 
 
 def find_curve(connection: Connection, job: str, number: int) -> CurveView:

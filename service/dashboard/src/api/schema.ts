@@ -371,9 +371,11 @@ export interface components {
          *
          *     Attributes:
          *         as_of: When it was drawn: when the choice was made, or else now, or when the job ended.
-         *         basis: ``total`` in seconds and dollars of the whole job, ``remaining`` of what was left of
-         *             it when it was chosen anew, or ``relative`` to the start configuration while the epochs
-         *             to target are unknown.
+         *         basis: ``total`` in seconds and dollars of the whole job, ``remaining`` of what is left of
+         *             it, or ``relative`` to the start configuration while the epochs to target are unknown.
+         *         spent: What the job had taken when what is left begins: now, or when it was chosen; None
+         *             where that is not known. The total is this and what is left.
+         *         epochs: Reference epochs of the work that was counted when the curve was drawn.
          *         objective: What the job asks for, in words.
          *         why: One sentence: which configuration was chosen, and why.
          *         decision: Number of the choice it belongs to; None where it was drawn for this answer.
@@ -406,6 +408,8 @@ export interface components {
             decided_at?: string | null;
             /** Decision */
             decision?: number | null;
+            /** Epochs */
+            epochs?: number | null;
             fastest: components["schemas"]["ConfigView"] | null;
             /** Front */
             front: components["schemas"]["ConfigView"][];
@@ -433,6 +437,7 @@ export interface components {
             runner_up: components["schemas"]["ConfigView"] | null;
             /** Source */
             source: string;
+            spent?: components["schemas"]["SpentView"] | null;
             start: components["schemas"]["ConfigView"];
             /** Support */
             support: number | null;
@@ -3076,6 +3081,16 @@ export interface components {
             };
             /** Url */
             url: string;
+        };
+        /**
+         * SpentView
+         * @description What a job had taken at some moment: seconds since it began, and dollars.
+         */
+        SpentView: {
+            /** Cost */
+            cost: string;
+            /** Time */
+            time: number;
         };
         /**
          * StepColumns

@@ -1,0 +1,176 @@
+"""In what a curve is counted: all that a job takes, or what is left of it from now.
+
+The curve of a choice is kept as it was drawn. While its job trains, what was drawn is scaled to the
+work that is left, and judged by the money and the time that are left. The total adds what was
+spent, so that both ways say the same about every limit. API, pages, pictures and command line show
+what this counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+
+from scavenger.cluster import ClusterConfig
+from scavenger.models.iteration_time import Z_90
+from scavenger.planning.constrained_objective import ConstrainedObjective
+from scavenger.planning.curve import TradeoffPoint, pareto_front
+from scavenger.planning.knee import Knee
+from scavenger.report import find_dominating, marginal_prices
+from scavenger.schemas import (
+    ConfigView,
+    CurveView,
+    LimitChancesView,
+    LimitsView,
+    PointView,
+    SpentView,
+    WantedBasis,
+    point_id,
+)
+
+# Of a limit that is used up: a limit has to be positive.
+NOTHING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class JobPosition:
+    """Where a job is on the way to its target.
+
+    Attributes:
+        spent: What it has taken by now.
+        epochs_left: Reference epochs to its target; None while these are not known.
+        limits: Those of the whole job, as they hold now.
+    """
+
+    spent: SpentView
+    epochs_left: float | None
+    limits: LimitsView
+
+
+def count_curve(curve: CurveView, wanted: WantedBasis, position: JobPosition | None) -> CurveView:
+    """Count a curve from now or from the start of its job.
+
+    Args:
+        curve: The curve as it was drawn.
+        wanted: ``auto`` counts what is left while the job runs, and else the total; ``decision``
+            leaves the curve as it was drawn.
+        position: Where its job is; None where there is no now: before it starts, after its end, and
+            for the curve of an earlier choice.
+    """
+    if wanted == "decision" or curve.basis == "relative" or not curve.points:
+        return curve
+    if position is None:
+        is_rest = curve.basis == "remaining" and curve.spent is not None
+        return add_spent(curve) if is_rest and wanted != "remaining" else curve
+    left = share_left(curve, position)
+    if left is None:
+        return curve
+    rest = judge_again(scale_points(curve, left), position)
+    return rest if wanted != "total" else add_spent(rest)
+
+
+def share_left(curve: CurveView, position: JobPosition) -> float | None:
+    """Return what is left of the work that a curve counts; None where that is not known."""
+    if position.epochs_left is None or not curve.epochs or position.epochs_left <= 0:
+        return None
+    return position.epochs_left / curve.epochs
+
+
+def scale_points(curve: CurveView, factor: float) -> CurveView:
+    """Return a curve with a multiple of its times and costs."""
+
+    def scaled(point: PointView) -> PointView:
+        changed = {name: factor * getattr(point, name) for name in TIMES}
+        costs = {name: money(factor * float(getattr(point, name))) for name in COSTS}
+        return point.model_copy(update=changed | costs)
+
+    return curve.model_copy(update={"points": [scaled(point) for point in curve.points]})
+
+
+TIMES = ("time", "time_low", "time_high")
+COSTS = ("cost", "cost_low", "cost_high")
+
+
+def add_spent(curve: CurveView) -> CurveView:
+    """Return the curve of what is left of a job with what was spent before."""
+    spent, limits = curve.spent, curve.limits
+    assert spent is not None
+
+    def total(point: PointView) -> PointView:
+        changed = {name: spent.time + getattr(point, name) for name in TIMES}
+        costs = {name: money(float(spent.cost) + float(getattr(point, name))) for name in COSTS}
+        return point.model_copy(update=changed | costs)
+
+    whole = None
+    if limits is not None:
+        whole = LimitsView(
+            max_cost=None if limits.max_cost is None else limits.max_cost + float(spent.cost),
+            max_time=None if limits.max_time is None else limits.max_time + spent.time,
+        )
+    points = [total(point) for point in curve.points]
+    return curve.model_copy(update={"basis": "total", "points": points, "limits": whole})
+
+
+def judge_again(curve: CurveView, position: JobPosition) -> CurveView:
+    """Judge the points of what is left by the limits that are left, and find the front anew."""
+    whole, spent = position.limits, position.spent
+    cost, time = left_of(whole.max_cost, float(spent.cost)), left_of(whole.max_time, spent.time)
+    judge = ConstrainedObjective(Knee(), max_cost=cost, max_time=time)
+    points = [as_tradeoff(point) for point in curve.points]
+    broken = [judge.violations(point) for point in points]
+    front = pareto_front(p for p, why in zip(points, broken, strict=True) if not why)
+    on_front, prices = {point.config for point in front}, marginal_prices(front)
+
+    def judged(shown: PointView, point: TradeoffPoint, why: tuple[str, ...]) -> PointView:
+        rival = find_dominating(point, front)
+        changed = {
+            "violations": list(why),
+            "meets": LimitChancesView.model_validate(judge.chances(point)),
+            "on_front": point.config in on_front,
+            "marginal_price": prices.get(point.config),
+            "dominated_by": rival and point_id(rival.workers, rival.global_batch),
+        }
+        return shown.model_copy(update=changed)
+
+    configs = [ConfigView.model_validate(point.config) for point in front]
+    knee = curve.knee if curve.knee in configs else None
+    changed = {
+        "basis": "remaining",
+        "spent": spent,
+        "limits": LimitsView(max_cost=cost, max_time=time),
+        "points": list(map(judged, curve.points, points, broken)),
+        "front": configs,
+        "knee": knee,
+        "knee_bends": curve.knee_bends and knee is not None,
+        "fastest": configs[0] if configs else None,
+        "cheapest": configs[-1] if configs else None,
+    }
+    return curve.model_copy(update=changed)
+
+
+def left_of(limit: float | None, spent: float) -> float | None:
+    """Return what is left of a limit."""
+    return None if limit is None else max(limit - spent, NOTHING)
+
+
+def as_tradeoff(point: PointView) -> TradeoffPoint:
+    """Return the point that a view shows."""
+    high = point.time_high / point.time if point.time > 0 else 1.0
+    return TradeoffPoint(
+        config=ClusterConfig(point.workers, point.global_batch),
+        noise=point.noise,
+        epochs=point.epochs,
+        compute_time=point.compute_time,
+        sync_time=point.sync_time,
+        step_time=point.step_time,
+        measured_step_time=point.measured_step_time,
+        time=point.time,
+        cost=float(point.cost),
+        deviation=math.log(high) / Z_90 if high > 1 else 0.0,
+    )
+
+
+def money(amount: float) -> Decimal:
+    """Return dollars of a forecast with 7 digits, which is more than any has."""
+    return Decimal(f"{amount:.7g}")
