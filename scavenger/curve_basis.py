@@ -67,7 +67,10 @@ def count_curve(curve: CurveView, wanted: WantedBasis, position: JobPosition | N
     if left is None:
         return curve
     rest = judge_again(scale_points(curve, left), position)
-    return rest if wanted != "total" else add_spent(rest)
+    if wanted != "total":
+        return rest
+    # A limit that is passed already has nothing left, but is what it is.
+    return add_spent(rest).model_copy(update={"limits": position.limits})
 
 
 def share_left(curve: CurveView, position: JobPosition) -> float | None:
@@ -116,7 +119,7 @@ def judge_again(curve: CurveView, position: JobPosition) -> CurveView:
     """Judge the points of what is left by the limits that are left, and find the front anew."""
     whole, spent = position.limits, position.spent
     cost, time = left_of(whole.max_cost, float(spent.cost)), left_of(whole.max_time, spent.time)
-    judge = ConstrainedObjective(Knee(), max_cost=cost, max_time=time)
+    judge = ConstrainedObjective(Knee(), max_cost=positive(cost), max_time=positive(time))
     points = [as_tradeoff(point) for point in curve.points]
     broken = [judge.violations(point) for point in points]
     front = pareto_front(p for p, why in zip(points, broken, strict=True) if not why)
@@ -143,6 +146,7 @@ def judge_again(curve: CurveView, position: JobPosition) -> CurveView:
         "front": configs,
         "knee": knee,
         "knee_bends": curve.knee_bends and knee is not None,
+        "other_knees": [each for each in curve.other_knees if each in configs],
         "fastest": configs[0] if configs else None,
         "cheapest": configs[-1] if configs else None,
     }
@@ -151,7 +155,12 @@ def judge_again(curve: CurveView, position: JobPosition) -> CurveView:
 
 def left_of(limit: float | None, spent: float) -> float | None:
     """Return what is left of a limit."""
-    return None if limit is None else max(limit - spent, NOTHING)
+    return None if limit is None else max(limit - spent, 0.0)
+
+
+def positive(limit: float | None) -> float | None:
+    """Return a limit that an objective takes: one that is used up admits nothing."""
+    return None if limit is None else max(limit, NOTHING)
 
 
 def as_tradeoff(point: PointView) -> TradeoffPoint:

@@ -475,6 +475,7 @@ class CurveView(View):
         current: The configuration the job runs on; None before its first and after its end.
         knee_bends: Whether the front bends at ``knee``; where it bends nowhere, that is the end
             of the front where time times cost is least.
+        other_knees: Where the front bends, too; only where ``knee_bends``.
         switch: What changing the configuration takes now; None where the job does not run.
         calibration: How good earlier forecasts of this model were; None without any.
         is_finished: Whether the job has ended.
@@ -504,6 +505,7 @@ class CurveView(View):
     probes: list[ProbeView]
     resizes: list[ResizeView]
     knee_bends: bool = True
+    other_knees: list[ConfigView] = []
     switch: SwitchView | None = None
     calibration: CalibrationView | None = None
     is_finished: bool = False

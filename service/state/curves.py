@@ -79,6 +79,7 @@ def curve_view(
     # What supports another point than the chosen one says nothing about that.
     is_chosen = own is not None and chosen in (None, own.point.config)
     runner_up = own.runner_up if own is not None and is_chosen else None
+    other_knees = marks["knee"].other_knees if "knee" in marks else ()
     return CurveView(
         basis=report.basis,
         as_of=as_of,
@@ -101,6 +102,7 @@ def curve_view(
         probes=[],
         resizes=[],
         knee_bends="knee" in marks and marks["knee"].bends,
+        other_knees=[config_view(point.config) for point in other_knees],
     )
 
 

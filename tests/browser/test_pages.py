@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from scavenger.schemas import CurveView
@@ -109,7 +109,19 @@ def test_each_mark_stands_where_the_numbers_of_the_api_say(
     place.enter(page)
     page.goto(PAGES["curve"])
     chart = shown_chart(page)
-    told = CurveView.model_validate_json(place.ask("GET", f"/v1/jobs/{JOB}/curve").text)
+    left = CurveView.model_validate_json(place.ask("GET", f"/v1/jobs/{JOB}/curve").text)
+    assert left.basis == "remaining"
+    check_places(chart, left)
+    page.get_by_role("button", name="log", exact=True).click()
+    expect(chart).to_have_attribute("data-axes", "log")
+    check_places(chart, left)
+    with page.expect_response(re.compile("curve.basis=total")) as answered:
+        page.get_by_role("button", name="total", exact=True).click()
+    expect(page.get_by_text("of the whole job")).to_be_visible()
+    check_places(chart, CurveView.model_validate(answered.value.json()))
+
+
+def check_places(chart: Locator, told: CurveView) -> None:
     points = {point.id: point for point in told.points}
     shown = [mark for mark in marks(chart) if mark.config is not None]
     assert {mark.config for mark in shown} <= set(points)

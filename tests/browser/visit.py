@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,9 @@ def expected_place(chart: Locator, time: float, cost: float) -> tuple[float, flo
         for name in ("plot", "time-domain", "cost-domain")
     )
     left, top, width, height = plot
+    if chart.get_attribute("data-axes") == "log":
+        time, cost = math.log(time), math.log(cost)
+        times, costs = [math.log(end) for end in times], [math.log(end) for end in costs]
     share_of_time = (time - times[0]) / (times[1] - times[0])
     share_of_cost = (cost - costs[0]) / (costs[1] - costs[0])
     return left + width * share_of_time, top + height * (1 - share_of_cost)

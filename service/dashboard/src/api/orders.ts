@@ -37,7 +37,7 @@ export interface WhatIf {
 }
 
 /** Asks how the curve would look; nothing is stored. */
-export const whatIf = (job: string, body: WhatIf) => change<Curve>("POST", `/v1/jobs/${job}/curve/whatif`, { body });
+export const whatIf = (job: string, body: WhatIf, basis: string) => change<Curve>("POST", `/v1/jobs/${job}/curve/whatif?basis=${basis}`, { body });
 
 export function describeTarget(to: Target): string {
   return typeof to === "string" ? to : `${to.workers},${to.global_batch}`;

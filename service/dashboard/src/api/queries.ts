@@ -26,9 +26,12 @@ export function useApi<T>(path: string | null, every?: number): UseQueryResult<A
 
 export const useJob = (job: string) => useApi<Api.Job>(`/v1/jobs/${job}`);
 
-export function useCurve(job: string, decision: number | null) {
-  const query = decision === null ? "" : `?decision=${decision}`;
-  return useApi<Api.Curve>(`/v1/jobs/${job}/curve${query}`);
+/** What a curve counts: auto is what is left while its job runs, and else the total. */
+export type WantedBasis = "auto" | "remaining" | "total";
+
+export function useCurve(job: string | null, decision: number | null, basis: WantedBasis = "auto") {
+  const asked = [...(decision === null ? [] : [`decision=${decision}`]), ...(basis === "auto" ? [] : [`basis=${basis}`])].join("&");
+  return useApi<Api.Curve>(job === null ? null : `/v1/jobs/${job}/curve${asked && "?"}${asked}`);
 }
 
 /** Marks as old what shows a job: the job, its lists, and the pages of jobs. */

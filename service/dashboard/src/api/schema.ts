@@ -388,6 +388,7 @@ export interface components {
          *         current: The configuration the job runs on; None before its first and after its end.
          *         knee_bends: Whether the front bends at ``knee``; where it bends nowhere, that is the end
          *             of the front where time times cost is least.
+         *         other_knees: Where the front bends, too; only where ``knee_bends``.
          *         switch: What changing the configuration takes now; None where the job does not run.
          *         calibration: How good earlier forecasts of this model were; None without any.
          *         is_finished: Whether the job has ended.
@@ -428,6 +429,11 @@ export interface components {
             limits?: components["schemas"]["LimitsView"] | null;
             /** Objective */
             objective: string;
+            /**
+             * Other Knees
+             * @default []
+             */
+            other_knees: components["schemas"]["ConfigView"][];
             /** Points */
             points: components["schemas"]["PointView"][];
             /** Probes */

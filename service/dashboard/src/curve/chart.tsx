@@ -1,5 +1,5 @@
 import { AxisBottom, AxisLeft } from "@visx/axis";
-import { scaleLinear } from "@visx/scale";
+import { scaleLinear, scaleLog } from "@visx/scale";
 import { useId, useMemo, useRef, useState, type KeyboardEvent } from "react";
 import type { Curve } from "../api/types";
 import { formatCost, formatPercent, formatTime } from "../parts/format";
@@ -12,8 +12,8 @@ import { countExcluded, least, type LimitName } from "./limits";
 import { ActualMark, ErrorBars, KneeMark, LARGE, Legend, OptionMark, PinnedMark, RunningMark, SMALL, SelectedMark } from "./marks";
 import { configId, shapeOf, type Limits, type Option } from "./options";
 import { isKneeSure, summarize } from "./summary";
-import { formatTick, timeTicks, valueTicks } from "./ticks";
-import { clamp, fitView, sideOf } from "./view";
+import { formatTick, logTicks, timeTicks, valueTicks } from "./ticks";
+import { clamp, fitView, keepView, sideOf, type AxisKind, type View } from "./view";
 
 export interface Actual {
   seconds: number;
@@ -34,6 +34,7 @@ interface Props {
   pinned: string | null;
   actual: Actual | null;
   isWhole: boolean;
+  axes?: AxisKind;
   isDegraded: boolean;
   label: string;
 }
@@ -43,7 +44,7 @@ const HIT_RADIUS = 18;
 
 /** The cost/time plane of a job: options, front, limits. Its table twin says the same in words. */
 export function CurveChart(props: Props) {
-  const { curve, options, front, excluded, limits, selected, select, changeLimit, pinned, actual } = props;
+  const { curve, options, front, excluded, limits, selected, select, changeLimit, pinned, actual, axes = "linear" } = props;
   const [figure, size] = useSize<HTMLDivElement>();
   const svg = useRef<SVGSVGElement>(null);
   const summary = useId();
@@ -67,13 +68,18 @@ export function CurveChart(props: Props) {
   const picked = find(selected);
 
   // The view stays while a limit is dragged: the line would run away from the pointer.
-  const settled = useMemo(
-    () => fitView(options, front, [current, chosen, picked].filter((option) => option !== undefined), excluded, limits, props.isWhole),
+  const way = [axes, props.isWhole, props.frame.basis, props.frame.decision].join();
+  const shownBefore = useRef<{ way: string; view: View } | null>(null);
+  const settled = useMemo(() => {
+    const fitted = fitView(options, front, [current, chosen, picked].filter((option) => option !== undefined), excluded, limits, props.isWhole, axes);
+    const view = shownBefore.current?.way === way ? keepView(shownBefore.current.view, fitted) : fitted;
+    shownBefore.current = { way, view };
+    return view;
     // eslint-disable-next-line
-    [props.frame, props.isWhole],
-  );
-  const x = useMemo(() => scaleLinear<number>({ domain: settled.time, range: [plot.left, plot.left + plot.width] }), [settled, plot]);
-  const y = useMemo(() => scaleLinear<number>({ domain: settled.cost, range: [plot.top + plot.height, plot.top] }), [settled, plot]);
+  }, [props.frame, way]);
+  const scaleOf = axes === "log" ? scaleLog<number> : scaleLinear<number>;
+  const x = useMemo(() => scaleOf({ domain: settled.time, range: [plot.left, plot.left + plot.width] }), [settled, plot]);
+  const y = useMemo(() => scaleOf({ domain: settled.cost, range: [plot.top + plot.height, plot.top] }), [settled, plot]);
   const isInside = (option: Option) => sideOf(option.time, settled.time) === "inside" && sideOf(option.cost, settled.cost) === "inside";
 
   const frontIds = useMemo(() => new Set(front.map((option) => option.id)), [front]);
@@ -154,6 +160,7 @@ export function CurveChart(props: Props) {
         aria-labelledby={summary}
         data-chart="curve"
         data-plot={[plot.left, plot.top, plot.width, plot.height].join(",")}
+        data-axes={axes}
         data-time-domain={settled.time.join(",")}
         data-cost-domain={settled.cost.join(",")}
         onPointerMove={(event) => setHovered(nearest(event))}
@@ -171,7 +178,7 @@ export function CurveChart(props: Props) {
         <g aria-hidden="true">
           <rect className={css.shade} data-shade="maxCost" x={plot.left} y={plot.top} width={plot.width} height={costTop - plot.top} />
           <rect className={css.shade} data-shade="maxTime" x={timeLeft} y={plot.top} width={plot.left + plot.width - timeLeft} height={plot.height} />
-          <Axes x={x} y={y} plot={plot} curve={curve} isNarrow={isNarrow} time={settled.time} cost={settled.cost} />
+          <Axes x={x} y={y} plot={plot} curve={curve} isNarrow={isNarrow} time={settled.time} cost={settled.cost} axes={axes} />
           <g clipPath={`url(#${clip})`}>
             {lines.map((line, index) => (
               <path
@@ -274,22 +281,25 @@ export function CurveChart(props: Props) {
   );
 }
 
-type Linear = ReturnType<typeof scaleLinear<number>>;
+type PixelScale = ReturnType<typeof scaleLinear<number>> | ReturnType<typeof scaleLog<number>>;
 
 function Axes(props: {
-  x: Linear;
-  y: Linear;
+  x: PixelScale;
+  y: PixelScale;
   plot: { left: number; top: number; width: number; height: number };
   curve: Curve;
   isNarrow: boolean;
   time: [number, number];
   cost: [number, number];
+  axes: AxisKind;
 }) {
   const { x, y, plot, curve, time, cost } = props;
   const isRelative = curve.basis === "relative";
   const perTick = props.isNarrow ? 70 : 95;
-  const times = isRelative ? valueTicks(time, plot.width / perTick) : timeTicks(time, plot.width / perTick);
-  const costs = valueTicks(cost, plot.height / 52);
+  const [columns, rows] = [plot.width / perTick, plot.height / 52];
+  const isLog = props.axes === "log";
+  const times = isLog ? logTicks(time, columns, !isRelative) : isRelative ? valueTicks(time, columns) : timeTicks(time, columns);
+  const costs = isLog ? logTicks(cost, rows, false) : valueTicks(cost, rows);
   const unit = isRelative ? ", × that of the start" : curve.basis === "remaining" ? ", of what is left" : "";
   return (
     <>

@@ -4,8 +4,8 @@ import { overlaps, placeLabels, spreadLabels } from "./labels";
 import { keyStep } from "./limit-keys";
 import { breaks, chanceBelow, countExcluded, excludedIds, nearestRelaxations, normalCdf } from "./limits";
 import type { Option } from "./options";
-import { formatTick, niceStep, timeTicks, valueTicks } from "./ticks";
-import { fitView, sideOf } from "./view";
+import { formatTick, logTicks, niceStep, timeTicks, valueTicks } from "./ticks";
+import { fitView, keepView, sideOf } from "./view";
 
 // A stream of numbers that is the same in each run: a failure can be played again.
 function random(seed: number): () => number {
@@ -70,6 +70,22 @@ describe.each(SEEDS)("a cloud of options, seed %i", (seed) => {
     }
   });
 
+  test("a view on axes of factors shows the whole front, and has no zero", () => {
+    const view = fitView(options, front, [], new Set(), { maxCost: null, maxTime: null }, false, "log");
+    for (const each of front) expect([sideOf(each.time, view.time), sideOf(each.costHigh, view.cost)]).toEqual(["inside", "inside"]);
+    expect(view.time[0] > 0 && view.cost[0] > 0).toBe(true);
+  });
+
+  test("a view stays while what it shows still fills it", () => {
+    const draw = random(seed);
+    const fitted = fitView(options, front, [], new Set(), { maxCost: null, maxTime: null }, false);
+    const within = ([low, high]: [number, number], share: number): [number, number] => [low + (high - low) * (1 - share) * draw(), high - (high - low) * 1e-9];
+    const smaller = { time: within(fitted.time, 0.8), cost: within(fitted.cost, 0.8) };
+    expect(keepView(fitted, smaller)).toBe(fitted);
+    expect(keepView(smaller, fitted)).toBe(fitted);
+    expect(keepView(null, fitted)).toBe(fitted);
+  });
+
   test("labels stay inside the plot and apart from each other", () => {
     const draw = random(seed + 1);
     const area = { left: 60, top: 10, width: 700, height: 400 };
@@ -97,8 +113,8 @@ describe.each(SEEDS)("a cloud of options, seed %i", (seed) => {
     const draw = random(seed + 7);
     const low = 10 ** (6 * draw() - 2);
     const domain: [number, number] = [low, low * (1.5 + 20 * draw())];
-    for (const ticks of [timeTicks(domain, 6), valueTicks(domain, 6)]) {
-      expect(ticks.length).toBeLessThanOrEqual(8);
+    for (const ticks of [timeTicks(domain, 6), valueTicks(domain, 6), logTicks(domain, 6, true), logTicks(domain, 6, false)]) {
+      expect(ticks.length).toBeLessThanOrEqual(9);
       expect(ticks.length).toBeGreaterThan(0);
       for (const [index, tick] of ticks.entries()) {
         expect(tick).toBeGreaterThanOrEqual(domain[0] * (1 - 1e-9));

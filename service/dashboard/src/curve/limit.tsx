@@ -78,7 +78,7 @@ export function LimitSlider({ name, value, domain, scale, plot, excluded, count,
           {side === "inside" && <line x1={plot.left} x2={right} y1={at} y2={at} />}
           <rect className={css.handle} x={plot.left} y={at - 12} width={plot.width} height={24} />
           <rect className={css.grip} x={plot.left - 5} y={at - 8} width={10} height={16} rx={3} />
-          <text x={side === "below" ? right - 6 : plot.left + 12} y={at + (at - plot.top < 20 ? 17 : -7)} textAnchor={side === "below" ? "end" : "start"}>
+          <text x={plot.left + 12} y={at + (at - plot.top < 20 ? 17 : -7)}>
             {`${words} ${amount}${arrow}`}
           </text>
         </>

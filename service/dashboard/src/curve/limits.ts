@@ -60,6 +60,15 @@ export function nearestRelaxations(options: readonly Option[], limits: Limits): 
   };
   add("maxCost", (option) => option.costHigh);
   add("maxTime", (option) => option.timeHigh);
+  const [only] = found;
+  if (only && found.length === 1) {
+    // One limit alone keeps all out: beside the least change, the next one that gains on the other axis.
+    const [changed] = only.changed;
+    const gains = (each: Option) => (changed === "maxCost" ? each.time < only.option.time : each.cost < only.option.cost);
+    const need = (each: Option) => (changed === "maxCost" ? each.costHigh : each.timeHigh);
+    const better = least(options.filter((each) => gains(each) && breaks(each, only.limits).every((name) => name === changed)), need);
+    if (changed && better) found.push({ limits: { ...limits, [changed]: need(better) }, option: better, changed: only.changed });
+  }
   if (found.length > 0 || limits.maxCost === null || limits.maxTime === null) return found;
   const { maxCost, maxTime } = limits;
   const option = least(options, (each) => Math.max(each.costHigh / maxCost, each.timeHigh / maxTime));

@@ -4,21 +4,22 @@ import { flushSync } from "react-dom";
 import { explain } from "../api/client";
 import { useConnection } from "../api/live";
 import { changeJob, whatIf, type JobChange, type WhatIf } from "../api/orders";
-import { useApi, useCurve } from "../api/queries";
+import { useApi, useCurve, type WantedBasis } from "../api/queries";
 import { useSession } from "../api/session";
 import type { Curve, Decision, Job } from "../api/types";
 import { Loaded, Notice, isFinal } from "../parts/basics";
 import { Confirm } from "../parts/confirm";
 import { CopyCommands, curl } from "../parts/commands";
-import { formatDollars, formatSeconds, toNumber } from "../parts/format";
+import { formatDollars, formatSeconds } from "../parts/format";
 import parts from "../parts/parts.module.css";
 import { CurveChart } from "./chart";
-import { parseDuration, writeDollars, writeSeconds } from "./duration";
+import { Choices } from "./choices";
+import { writeDollars, writeSeconds } from "./duration";
 import { findFront, pickByPrice } from "./front";
 import { History } from "./history";
 import { LimitFields } from "./limit-fields";
 import { excludedIds, type LimitName } from "./limits";
-import { configId, limitsOf, optionsOf, type Limits } from "./options";
+import { NO_LIMITS, configId, limitsOf, optionsOf, type Limits } from "./options";
 import css from "./page.module.css";
 import { PreferenceControl, SelectionPanel, orderRefusal } from "./panel";
 import { PriceWish } from "./price-wish";
@@ -26,6 +27,7 @@ import { CurveStates, LimitStates, actualOf, isDegraded } from "./states";
 import { isKneeSure, summarize } from "./summary";
 import { OptionTable } from "./table";
 import { WhatIfForm } from "./what-if";
+import type { AxisKind } from "./view";
 import { Why } from "./why";
 
 const SETTLE_PAUSE = 350;
@@ -33,31 +35,41 @@ const SETTLE_PAUSE = 350;
 /** The page this product exists for: what is on offer, what a move changes, and the move itself. */
 export default function CurvePage({ job, etag }: { job: Job; etag: string | null }) {
   const [decision, setDecision] = useState<number | null>(null);
-  const query = useCurve(job.id, decision);
+  const [basis, setBasis] = useState<WantedBasis>("auto");
+  const query = useCurve(job.id, decision, basis);
   const decisions = useApi<{ decisions: Decision[] }>(`/v1/jobs/${job.id}/decisions?limit=200`);
   return (
     <>
-      <Loaded query={query}>{(curve) => <CurveBody job={job} etag={etag} curve={curve} isPast={decision !== null} />}</Loaded>
+      <Loaded query={query}>{(curve) => <CurveBody job={job} etag={etag} curve={curve} isPast={decision !== null} basis={basis} setBasis={setBasis} />}</Loaded>
       <History decisions={decisions.data?.data.decisions ?? []} shown={decision} show={setDecision} />
     </>
   );
 }
 
-function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: string | null; curve: Curve; isPast: boolean }) {
+interface BodyProps {
+  job: Job;
+  etag: string | null;
+  curve: Curve;
+  isPast: boolean;
+  basis: WantedBasis;
+  setBasis: (basis: WantedBasis) => void;
+}
+
+function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: BodyProps) {
   const { role } = useSession();
   const connection = useConnection();
   const [asked, setAsked] = useState<WhatIf | null>(null);
   const [draft, setDraft] = useState<Limits | null>(null);
   const settledDraft = useSettled(draft, SETTLE_PAUSE);
-  const asSent = (after: Limits) => limitsChange(limitsOf(answered), after, spentOf(job, answered));
+  const asSent = (after: Limits) => limitsChange(limitsOf(answered), after, spentOf(answered));
   const body = useMemo(() => {
     if (asked === null && settledDraft === null) return null;
     return { ...asked, ...(settledDraft ? { limits: asSent(settledDraft) ?? {} } : {}) };
     // eslint-disable-next-line
   }, [asked, settledDraft, answered]);
   const imagined = useQuery({
-    queryKey: [`/v1/jobs/${job.id}/curve`, "whatif", body],
-    queryFn: () => whatIf(job.id, body ?? {}),
+    queryKey: [`/v1/jobs/${job.id}/curve`, "whatif", body, basis],
+    queryFn: () => whatIf(job.id, body ?? {}, basis),
     enabled: body !== null && !isPast,
     placeholderData: keepPreviousData,
     retry: false,
@@ -67,6 +79,7 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
   const curve = isImagined && imagined.data ? imagined.data : answered;
   const [selected, setSelected] = useState<string | null>(null);
   const [isWhole, setWhole] = useState(false);
+  const [axes, setAxes] = useState<AxisKind>("linear");
   const [isTableOpen, setTableOpen] = useState(true);
   const page = useRef<HTMLDivElement>(null);
 
@@ -101,13 +114,19 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
       <div className={parts.row}>
         <PreferenceControl job={job} etag={etag} curve={answered} refusal={refusal} current={current} find={(name) => find(configId(answered[name]))} />
         <PriceWish curve={curve} front={front} pick={(price) => setSelected(pickByPrice(front, price)?.id ?? null)} picked={find(selected)} />
-        <label className={parts.row}>
-          <input type="checkbox" checked={isWhole} onChange={(event) => setWhole(event.target.checked)} /> show every option
-        </label>
       </div>
       {canMoveLimits && <LimitFields limits={limits} options={options} change={changeLimit} isDisabled={false} />}
       <div className={css.layout}>
         <div className={parts.stack}>
+          {options.length > 0 && (
+            <div className={css.toolbar}>
+              {curve.spent !== null && <Choices label="Counted" names={["remaining", "total"]} chosen={curve.basis} choose={setBasis} />}
+              <Choices label="Axes" names={["linear", "log"]} chosen={axes} choose={setAxes} />
+              <label className={css.check}>
+                <input type="checkbox" checked={isWhole} onChange={(event) => setWhole(event.target.checked)} /> every option
+              </label>
+            </div>
+          )}
           {options.length > 0 && (
             <CurveChart
               frame={asked === null ? answered : curve}
@@ -122,6 +141,7 @@ function CurveBody({ job, etag, curve: answered, isPast }: { job: Job; etag: str
               pinned={configId(job.pinned)}
               actual={actualOf(job, curve)}
               isWhole={isWhole}
+              axes={axes}
               isDegraded={isDegraded(curve)}
               label={`Cost and time of ${job.name}`}
             />
@@ -174,12 +194,10 @@ function useSettled<T>(value: T, pause: number): T {
   return value === null ? value : settled;
 }
 
-/** Returns what a job had spent when what was left of it was counted, by which its own limits are larger. */
-function spentOf(job: Job, curve: Curve): Limits {
-  const left = limitsOf(curve);
-  const whole = { maxCost: toNumber(job.cost.cap?.amount), maxTime: parseDuration(String(job.spec.limits?.max_time ?? "")) };
-  const difference = (all: number | null, rest: number | null) => (curve.basis === "remaining" && all !== null && rest !== null ? Math.max(all - rest, 0) : null);
-  return { maxCost: difference(whole.maxCost, left.maxCost), maxTime: difference(whole.maxTime, left.maxTime) };
+/** Returns what a job's own limits are larger by than those of what is left. */
+function spentOf(curve: Curve): Limits {
+  if (curve.basis !== "remaining" || curve.spent === null) return NO_LIMITS;
+  return { maxCost: Number(curve.spent.cost), maxTime: curve.spent.time };
 }
 
 /** Writes the limits that differ; one that is left out stays as it is. */

@@ -18,6 +18,23 @@ export function valueTicks([low, high]: [number, number], count: number): number
   return multiples(low, high, niceStep((high - low) / Math.max(count, 1)));
 }
 
+/** Returns ticks at 1, 2 and 5 times powers of ten, or at times that people say; fewer where these would crowd. */
+export function logTicks([low, high]: [number, number], count: number, isTime: boolean): number[] {
+  const all = isTime ? STEPS.filter((step) => step >= 1) : decades(low, high, [1, 2, 5]);
+  const inside = all.filter((value) => value >= low && value <= high);
+  if (inside.length < 3) return isTime ? timeTicks([low, high], count) : valueTicks([low, high], count);
+  const gap = Math.log(high / low) / Math.max(count, 1);
+  const kept: number[] = [];
+  for (const value of inside) if (kept.length === 0 || Math.log(value / (kept[kept.length - 1] ?? 1)) >= 0.8 * gap) kept.push(value);
+  return kept;
+}
+
+function decades(low: number, high: number, factors: readonly number[]): number[] {
+  const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  if (!(last - first < 100)) return [];
+  return Array.from({ length: last - first + 1 }, (_, index) => factors.map((factor) => Number((factor * 10 ** (first + index)).toPrecision(12)))).flat();
+}
+
 /** Rounds a step up to 1, 2 or 5 times a power of ten. */
 export function niceStep(step: number): number {
   if (!(step > 0)) return 1;

@@ -20,7 +20,7 @@ export default function ComparePage() {
   const ids = (filters.get("jobs") ?? "").split(",").filter(Boolean).slice(0, MOST);
   const known = useApi<{ jobs: Job[] }>("/v1/jobs?limit=100");
   const jobs = useQueries({ queries: ids.map((id) => ({ queryKey: [`/v1/jobs/${id}`], queryFn: () => get<Job>(`/v1/jobs/${id}`) })) });
-  const curves = useQueries({ queries: ids.map((id) => ({ queryKey: [`/v1/jobs/${id}/curve`], queryFn: () => get<Curve>(`/v1/jobs/${id}/curve`) })) });
+  const curves = useQueries({ queries: ids.map((id) => ({ queryKey: [`/v1/jobs/${id}/curve`, "basis=total"], queryFn: () => get<Curve>(`/v1/jobs/${id}/curve?basis=total`) })) });
   const found = jobs.flatMap((query, index) => {
     const job = query.data?.data;
     return job ? [{ job, curve: curves[index]?.data?.data ?? null }] : [];
@@ -31,7 +31,7 @@ export default function ComparePage() {
     <>
       <div className={css.head}>
         <Title page="Compare">Compare</Title>
-        <CopyCommands commands={{ cli: ids.map((id) => `scavenger curve ${id}`).join("\n") || "scavenger list", api: ids.map((id) => curl("GET", `/v1/jobs/${id}/curve`)).join("\n") || curl("GET", "/v1/jobs") }} />
+        <CopyCommands commands={{ cli: ids.map((id) => `scavenger curve ${id} --basis total`).join("\n") || "scavenger list", api: ids.map((id) => curl("GET", `/v1/jobs/${id}/curve?basis=total`)).join("\n") || curl("GET", "/v1/jobs") }} />
       </div>
       <label className={parts.row}>
         <span className={parts.muted}>Add a job</span>
