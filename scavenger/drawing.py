@@ -193,7 +193,7 @@ def roles_of(point: PointView, curve: CurveView) -> list[str]:
     roles = ["running"] if config == curve.current else []
     if curve.knee_bends:
         is_sure = curve.support is None or curve.support >= SURE_KNEE
-        if config == curve.knee:
+        if config == curve.knee or config in curve.other_knees:
             roles.append("knee" if is_sure else "unsure")
         elif config == curve.runner_up and not is_sure and not point.violations:
             roles.append("unsure")

@@ -210,7 +210,8 @@ def test_what_if_shows_another_curve_and_stores_nothing(house: House, engine: En
         assert answer.status_code == 200, answer.text
         return CurveView.model_validate_json(answer.text)
 
-    before = house.ask("GET", "/v1/jobs/job_1/curve", house.token("viewer", "default")).json()
+    drawn = "/v1/jobs/job_1/curve?basis=decision"
+    before = house.ask("GET", drawn, house.token("viewer", "default")).json()
     now = CurveView.model_validate(before)
     dearer = ask(price="0.72 USD/h")
     assert [float(p.cost) for p in dearer.points] == pytest.approx(
@@ -224,7 +225,7 @@ def test_what_if_shows_another_curve_and_stores_nothing(house: House, engine: En
     tight = ask(limits={"max_time": "1s", "max_cost": None})
     assert (tight.chosen, tight.front, tight.limits and tight.limits.max_cost) == (None, [], None)
     assert "no configuration meets the limits" in tight.why
-    after = house.ask("GET", "/v1/jobs/job_1/curve", house.token("viewer", "default")).json()
+    after = house.ask("GET", drawn, house.token("viewer", "default")).json()
     assert after == before
     for wrong, where in (
         ({"workers": [0]}, "workers"),

@@ -5,6 +5,7 @@ import type { Curve } from "../api/types";
 import { formatCost, formatPercent, formatTime } from "../parts/format";
 import { useSize } from "../parts/size";
 import css from "./chart.module.css";
+import type { EarlierFront } from "./earlier";
 import { bandPath, batchCurves, linePath, stepPath } from "./front";
 import { leaderEnd, placeLabels, spreadLabels, type Wanted } from "./labels";
 import { LimitSlider } from "./limit";
@@ -35,16 +36,19 @@ interface Props {
   actual: Actual | null;
   isWhole: boolean;
   axes?: AxisKind;
+  /** Fronts of earlier jobs, which are drawn faint. */
+  earlier?: readonly EarlierFront[];
   isDegraded: boolean;
   label: string;
 }
 
 const DASHES = ["", "7 4", "2 3", "9 3 2 3", "12 4", "4 2", "1 4", "9 3 2 3 2 3"];
 const HIT_RADIUS = 18;
+const NONE: readonly EarlierFront[] = [];
 
 /** The cost/time plane of a job: options, front, limits. Its table twin says the same in words. */
 export function CurveChart(props: Props) {
-  const { curve, options, front, excluded, limits, selected, select, changeLimit, pinned, actual, axes = "linear" } = props;
+  const { curve, options, front, excluded, limits, selected, select, changeLimit, pinned, actual, axes = "linear", earlier = NONE } = props;
   const [figure, size] = useSize<HTMLDivElement>();
   const svg = useRef<SVGSVGElement>(null);
   const summary = useId();
@@ -68,10 +72,11 @@ export function CurveChart(props: Props) {
   const picked = find(selected);
 
   // The view stays while a limit is dragged: the line would run away from the pointer.
-  const way = [axes, props.isWhole, props.frame.basis, props.frame.decision].join();
+  const otherKnees = curve.other_knees.flatMap((config) => find(configId(config)) ?? []).filter((option) => !excluded.has(option.id));
+  const way = [axes, props.isWhole, props.frame.basis, props.frame.decision, earlier.map((each) => each.id)].join();
   const shownBefore = useRef<{ way: string; view: View } | null>(null);
   const settled = useMemo(() => {
-    const fitted = fitView(options, front, [current, chosen, picked].filter((option) => option !== undefined), excluded, limits, props.isWhole, axes);
+    const fitted = fitView(options, front, [current, chosen, picked, ...earlier.flatMap((each) => each.front)].filter((option) => option !== undefined), excluded, limits, props.isWhole, axes);
     const view = shownBefore.current?.way === way ? keepView(shownBefore.current.view, fitted) : fitted;
     shownBefore.current = { way, view };
     return view;
@@ -114,6 +119,7 @@ export function CurveChart(props: Props) {
     };
     if (hasKnee) add(knee, isSure ? "knee" : "knee?");
     if (hasKnee && !isSure) add(runnerUp, "or knee?");
+    for (const option of hasKnee ? otherKnees : []) add(option, "second knee");
     add(current, "running");
     if (chosen && chosen !== current) add(chosen, "chosen");
     add(front[0], "fastest");
@@ -190,6 +196,9 @@ export function CurveChart(props: Props) {
                 data-batch={line.batch}
               />
             ))}
+            {earlier.map((each) => (
+              <path key={each.id} className={css.earlier} d={stepPath(each.front, x, y)} data-role="earlier" data-job={each.id} />
+            ))}
             <path className={css.band} d={bandPath(front, x, y)} data-role="band" />
             <path className={css.front} d={stepPath(front, x, y)} data-role="front" />
           </g>
@@ -198,6 +207,16 @@ export function CurveChart(props: Props) {
               B={end.batch}
             </text>
           ))}
+          {earlier.map((each) => {
+            const end = least(each.front.filter(isInside), (option) => -option.time);
+            return (
+              end && (
+                <text key={each.id} className={css.earlierLabel} x={Math.min(x(end.time) + 6, plot.left + plot.width)} y={y(end.cost) - 5} textAnchor={x(end.time) > plot.left + plot.width * 0.8 ? "end" : "start"}>
+                  {each.name}
+                </text>
+              )
+            );
+          })}
           {rest.filter(isInside).map((option) => (
             <OptionMark key={option.id} option={option} shape={shapeOf(option, excluded.has(option.id))} x={x(option.time)} y={y(option.cost)} size={SMALL} />
           ))}
@@ -253,6 +272,7 @@ export function CurveChart(props: Props) {
           ))}
         </g>
         {hasKnee && <KneeMark option={knee} x={x(knee.time)} y={y(knee.cost)} isSure={isSure} />}
+        {hasKnee && otherKnees.filter(isInside).map((option) => <KneeMark key={option.id} option={option} x={x(option.time)} y={y(option.cost)} isSure={isSure} />)}
         {hasKnee && !isSure && runnerUp && isInside(runnerUp) && <KneeMark option={runnerUp} x={x(runnerUp.time)} y={y(runnerUp.cost)} isSure={false} />}
         {actual && sideOf(actual.seconds, settled.time) === "inside" && sideOf(actual.cost, settled.cost) === "inside" && (
           <ActualMark x={x(actual.seconds)} y={y(actual.cost)} seconds={actual.seconds} cost={actual.cost} />

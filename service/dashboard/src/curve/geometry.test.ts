@@ -4,6 +4,7 @@ import { overlaps, placeLabels, spreadLabels } from "./labels";
 import { keyStep } from "./limit-keys";
 import { breaks, chanceBelow, countExcluded, excludedIds, nearestRelaxations, normalCdf } from "./limits";
 import type { Option } from "./options";
+import { regretOf } from "./regret";
 import { formatTick, logTicks, niceStep, timeTicks, valueTicks } from "./ticks";
 import { fitView, keepView, sideOf } from "./view";
 
@@ -84,6 +85,15 @@ describe.each(SEEDS)("a cloud of options, seed %i", (seed) => {
     expect(keepView(fitted, smaller)).toBe(fitted);
     expect(keepView(smaller, fitted)).toBe(fitted);
     expect(keepView(null, fitted)).toBe(fitted);
+  });
+
+  test("the regret of an option is against the best that is as fast, and never negative", () => {
+    for (const own of options) {
+      const regret = regretOf(own, options);
+      const asFast = options.filter((each) => each !== own && each.time <= own.time);
+      if (regret === null) expect(asFast).toEqual([]);
+      else expect(regret.amount).toBe(Math.max(0, ...asFast.map((each) => own.costHigh - each.costLow)));
+    }
   });
 
   test("labels stay inside the plot and apart from each other", () => {

@@ -87,7 +87,7 @@ export function LimitSlider({ name, value, domain, scale, plot, excluded, count,
           {side === "inside" && <line x1={at} x2={at} y1={plot.top} y2={bottom} />}
           <rect className={css.handle} x={at - 12} y={plot.top} width={24} height={plot.height} />
           <rect className={css.grip} x={at - 8} y={bottom - 5} width={16} height={10} rx={3} />
-          <text x={at + (at > plot.left + plot.width / 2 ? -12 : 12)} y={side === "below" ? plot.top + 16 : bottom - 10} textAnchor={at > plot.left + plot.width / 2 ? "end" : "start"}>
+          <text x={at + (at > plot.left + plot.width / 2 ? -12 : 12)} y={plot.top + 16} textAnchor={at > plot.left + plot.width / 2 ? "end" : "start"}>
             {`${words} ${amount}${arrow}`}
           </text>
         </>

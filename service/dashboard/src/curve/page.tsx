@@ -15,8 +15,10 @@ import parts from "../parts/parts.module.css";
 import { CurveChart } from "./chart";
 import { Choices } from "./choices";
 import { writeDollars, writeSeconds } from "./duration";
+import { useEarlierFronts } from "./earlier";
 import { findFront, pickByPrice } from "./front";
 import { History } from "./history";
+import { HowSure } from "./how-sure";
 import { LimitFields } from "./limit-fields";
 import { excludedIds, type LimitName } from "./limits";
 import { NO_LIMITS, configId, limitsOf, optionsOf, type Limits } from "./options";
@@ -79,6 +81,7 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
   const curve = isImagined && imagined.data ? imagined.data : answered;
   const [selected, setSelected] = useState<string | null>(null);
   const [isWhole, setWhole] = useState(false);
+  const [wantsEarlier, setWantsEarlier] = useState(false);
   const [axes, setAxes] = useState<AxisKind>("linear");
   const [isTableOpen, setTableOpen] = useState(true);
   const page = useRef<HTMLDivElement>(null);
@@ -95,6 +98,13 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
   const refusal = connection.state === "gone" ? "The controller does not answer." : isPast ? "This is the curve of an earlier decision." : orderRefusal(job, role);
   const canMoveLimits = answered.basis !== "relative" && !isPast && !isFinal(job.phase) && options.length > 0;
   const changeLimit = (name: LimitName, value: number | null) => setDraft({ ...(draft ?? limitsOf(answered)), [name]: value });
+  // Earlier jobs are known as whole jobs only, so they stand beside totals.
+  const isOverlaid = wantsEarlier && answered.basis === "total";
+  const earlier = useEarlierFronts(job, isOverlaid);
+  const overlay = (isOn: boolean) => {
+    setWantsEarlier(isOn);
+    if (isOn) setBasis("total");
+  };
   const toggleTable = useCallback(() => setTableOpen((isOpen) => !isOpen), []);
   // A letter is a key of the page only while the focus is on a part of it, and types where it can.
   const toggleByKey = (event: KeyboardEvent) => {
@@ -125,6 +135,11 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
               <label className={css.check}>
                 <input type="checkbox" checked={isWhole} onChange={(event) => setWhole(event.target.checked)} /> every option
               </label>
+              {earlier.count > 0 && curve.basis !== "relative" && (
+                <label className={css.check} title="Their fronts are of whole jobs, so they are shown beside the total">
+                  <input type="checkbox" checked={isOverlaid} onChange={(event) => overlay(event.target.checked)} /> earlier jobs
+                </label>
+              )}
             </div>
           )}
           {options.length > 0 && (
@@ -142,6 +157,7 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
               actual={actualOf(job, curve)}
               isWhole={isWhole}
               axes={axes}
+              earlier={earlier.fronts}
               isDegraded={isDegraded(curve)}
               label={`Cost and time of ${job.name}`}
             />
@@ -155,14 +171,15 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
             <Draft job={job} etag={etag} draft={draft} change={draft === null ? {} : (asSent(draft) ?? {})} asked={asked} answered={answered} reset={reset} refusal={refusal} why={imagined.data?.why ?? ""} error={imagined.error} />
           )}
           <SelectionPanel
-          job={job}
-          etag={etag}
-          curve={curve}
-          picked={find(selected)}
-          current={current}
-          isExcluded={selected !== null && excluded.has(selected)}
-          refusal={isImagined && asked !== null ? "This curve answers a what-if: nothing can be ordered from it." : refusal}
-        />
+            job={job}
+            etag={etag}
+            curve={curve}
+            picked={find(selected)}
+            current={current}
+            isExcluded={selected !== null && excluded.has(selected)}
+            refusal={isImagined && asked !== null ? "This curve answers a what-if: nothing can be ordered from it." : refusal}
+          />
+          <HowSure curve={curve} options={options} excluded={excluded} own={current ?? find(configId(curve.chosen))} />
         </div>
       </div>
       <Why curve={curve} job={job} isKneeSure={isKneeSure(curve)} />

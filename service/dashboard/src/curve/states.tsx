@@ -12,7 +12,8 @@ import { optionsOf, type Limits, type Option } from "./options";
 // Below this coverage an 80 % band says less than it promises, as the alert on it does.
 const DEGRADED_COVERAGE = 0.6;
 const FEW_FORECASTS = 5;
-const STALE_SECONDS = 3600;
+// After a day prices may have moved, and what a choice rests on with them.
+const STALE_SECONDS = 86_400;
 
 export function isDegraded(curve: Curve): boolean {
   const calibration = curve.calibration;

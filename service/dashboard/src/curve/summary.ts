@@ -32,10 +32,12 @@ export function describeKnee(curve: Curve): string {
   if (!curve.knee_bends) return "No knee: the front bends nowhere.";
   const knee = formatConfig(curve.knee);
   const isChosen = curve.chosen === null || formatConfig(curve.chosen) === knee;
-  if (curve.support === null || !isChosen) return `Knee: ${knee}.`;
+  const others = curve.other_knees.map(formatConfig).join(" and ");
+  const twice = others ? ` The front bends at ${others}, too.` : "";
+  if (curve.support === null || !isChosen) return `Knee: ${knee}.${twice}`;
   const share = formatPercent(curve.support);
   const runnerUp = curve.runner_up ? `, most often ${formatConfig(curve.runner_up)} otherwise` : "";
   return isKneeSure(curve)
-    ? `Knee: ${knee}, in ${share} of samples${runnerUp}.`
-    : `The knee is not sure: ${knee} in ${share} of samples${runnerUp}.`;
+    ? `Knee: ${knee}, in ${share} of samples${runnerUp}.${twice}`
+    : `The knee is not sure: ${knee} in ${share} of samples${runnerUp}.${twice}`;
 }

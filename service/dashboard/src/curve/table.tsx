@@ -72,7 +72,7 @@ function columnsOf(curve: Curve, excluded: ReadonlySet<string>, selected: string
     { name: "epochs", value: (o) => o.point.epochs, cell: (o) => formatNumber(o.point.epochs), isNumber: true },
     { name: "price_of_hour_saved", head: "$ per hour saved", value: (o) => toNumber(o.point.marginal_price), cell: (o) => (o.point.marginal_price === null ? UNKNOWN : formatDollars(o.point.marginal_price)), isNumber: true },
     { name: "worse_than", head: "worse than", value: (o) => o.point.dominated_by, cell: (o) => (o.point.dominated_by ? nameOf(o.point.dominated_by) : "") },
-    { name: "over_limits", head: "over limits", value: (o) => o.point.violations.join("; "), cell: (o) => (excluded.has(o.id) ? o.point.violations.join("; ") || "over the limit as it is moved" : ""), isWide: true },
+    { name: "over_limits", head: "over limits", value: (o) => o.point.violations.join("; "), cell: (o) => (excluded.has(o.id) ? o.point.violations.join("; ") || "over the limit as it is moved" : "") },
   ];
 }
 

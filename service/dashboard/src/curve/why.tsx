@@ -5,6 +5,7 @@ import { Term } from "../parts/glossary";
 import parts from "../parts/parts.module.css";
 import { DataTable, type Column } from "../parts/table";
 import css from "./page.module.css";
+import { Residuals } from "./residuals";
 import { describeKnee } from "./summary";
 
 /** Where a choice comes from: the sentence, the laws, and what was measured. */
@@ -34,6 +35,8 @@ export function Why({ curve, job, isKneeSure }: { curve: Curve; job: Job; isKnee
             ["calibration", curve.calibration && curve.calibration.forecasts > 0 ? `${formatPercent(curve.calibration.coverage)} of ${curve.calibration.forecasts} earlier forecasts lay inside their 80 % band` : "no earlier forecast of this model has ended"],
           ]}
         />
+        <h3>Measured against fitted iteration time</h3>
+        <Residuals curve={curve} />
         <h3>Probes</h3>
         <DataTable label="Probes" rows={curve.probes} columns={PROBES} rowKey={(probe) => probe.settled_at + formatConfig(probe)} empty={<p className={parts.muted}>None: {curve.source}.</p>} />
         <h3>Resizes</h3>
