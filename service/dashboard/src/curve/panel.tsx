@@ -96,7 +96,7 @@ function PinOrder({ job, etag, curve, config, isDisabled }: { job: Job; etag: st
   }
   return (
     <ApplyOrder job={job} etag={etag} to={config} label="⚑ Pin" title={`Pin ${job.name} to ${formatConfig(config)}?`} action="Pin" isDisabled={isDisabled}>
-      <p>Nothing is resized: the job runs there now, and stays until it is told to follow automatically again, whatever its noise does.</p>
+      <p>Nothing is resized: the job runs there now, and stays until it is told to follow automatically again, even when its noise drifts.</p>
     </ApplyOrder>
   );
 }
