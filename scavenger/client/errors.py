@@ -24,6 +24,7 @@
             │   ├── ConflictState          the job has ended, or is not so far
             │   ├── NothingHeld            no machine waits for a confirmation
             │   ├── IdempotencyInProgress  the first attempt is still at work: wait a moment
+            │   ├── ShownOnce              the token was made before: revoke it, create another
             │   ├── PlanExpired            the plan is too old: plan the document again
             │   ├── SequenceGap            the worker did not introduce itself: agents do that
             │   └── PreconditionFailed     the job changed since it was read: read it again
@@ -358,6 +359,13 @@ class IdempotencyInProgress(Conflict):
 
     code = "idempotency_in_progress"
     remedy = "wait a moment, then look whether it took effect"
+
+
+class ShownOnce(Conflict):
+    """The token was made before, and its secret is shown once; revoke it and create another."""
+
+    code = "shown_once"
+    remedy = "revoke that token with scavenger token revoke, and create another"
 
 
 class PlanExpired(Conflict):

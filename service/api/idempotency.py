@@ -22,6 +22,7 @@ from service.auth.permissions import UserPrincipal
 from service.db import idempotency
 from service.db.idempotency import IdempotencyKey, StoredAnswer
 
+REPLAYED = "Idempotent-Replayed"  # a header of answers that are repeated
 IdempotencyHeader = Annotated[
     str | None,
     Header(
@@ -71,7 +72,7 @@ class IdempotentRequest:
         if fingerprint != self.fingerprint:
             detail = "this Idempotency-Key was used for another request; take a new one"
             raise ApiProblem("idempotency_mismatch", detail)
-        return to_response(answer, {"Idempotent-Replayed": "true"})
+        return to_response(answer, {REPLAYED: "true"})
 
 
 async def idempotent_request(

@@ -63,6 +63,7 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
     "conflict_state": ProblemType(409, "Not possible in the job's state"),
     "nothing_held": ProblemType(409, "Nothing to confirm"),
     "idempotency_in_progress": ProblemType(409, "Request in progress", retry_after=1),
+    "shown_once": ProblemType(409, "Secret already shown"),
     "sequence_gap": ProblemType(409, "Worker not introduced"),
     "plan_expired": ProblemType(410, "Plan expired"),
     "precondition_failed": ProblemType(412, "Precondition failed"),

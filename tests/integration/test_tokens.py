@@ -33,6 +33,31 @@ def test_a_token_is_shown_once_and_only_its_hash_is_kept(house: House) -> None:
     assert not any(secret.split("_", 2)[2] in row for row in kept)
 
 
+def test_a_request_that_is_repeated_makes_one_token_and_shows_its_secret_once(
+    house: House,
+) -> None:
+    admin, key = house.token("admin"), {"Idempotency-Key": "k"}
+
+    def send(name: str = "ci") -> Any:
+        wish = {"name": name, "role": "viewer"}
+        return house.ask("POST", "/v1/tokens", admin, json=wish, headers=key)
+
+    made, again, other = send(), send(), send("other")
+    assert made.status_code == 201
+    assert made.headers["location"] == f"/v1/tokens/{made.json()['id']}"
+    assert (again.status_code, again.json()["code"]) == (409, "shown_once")
+    assert made.json()["id"] in again.json()["detail"]
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+    own = [each["name"] for each in house.ask("GET", "/v1/tokens", admin).json()["tokens"]]
+    assert (own.count("ci"), own.count("other")) == (1, 0)
+    secret = made.json()["token"].split("_", 2)[2]
+    assert secret not in again.text
+    with house.engine.connect() as connection:
+        stored = connection.execute(text("SELECT r::text FROM requests r")).scalars().all()
+    assert stored
+    assert not any(secret in row for row in stored)
+
+
 def test_admins_make_tokens_of_their_project_only(house: House) -> None:
     for project, status in (("alpha", 201), ("beta", 403), ("*", 403)):
         assert make(house, house.token("admin"), project=project).status_code == status

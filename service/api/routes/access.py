@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Response
@@ -12,6 +13,7 @@ from sqlalchemy import Connection
 
 from scavenger.schemas import AuditList, NewTokenView, TokenList, TokenView, UserRole
 from service.api.dependencies import State
+from service.api.idempotency import REPLAYED, IdempotentRequestDep
 from service.api.openapi import LOCATION_HEADER, answers_problems, page_responses
 from service.api.pagination import Page
 from service.api.problems import ApiProblem
@@ -22,6 +24,7 @@ from service.auth.permissions import UserPrincipal
 from service.auth.tokens import TokenDigest, make_token
 from service.db import access
 from service.db.access import StoredToken
+from service.db.idempotency import StoredAnswer
 
 router = APIRouter(prefix="/v1", tags=["access"], route_class=GuardedRoute)
 
@@ -62,11 +65,20 @@ class TokenRequest(BaseModel):
     )
 
 
-@router.post("/tokens", status_code=201, responses={201: {"headers": LOCATION_HEADER}})
+@router.post(
+    "/tokens",
+    status_code=201,
+    response_model=NewTokenView,
+    responses={201: {"headers": LOCATION_HEADER}},
+    openapi_extra=answers_problems("shown_once"),
+)
 def create(
-    app_state: State, user: Admin, request: TokenRequest, response: Response
-) -> NewTokenView:
-    """Create a token; this answer is the only one that ever shows the whole of it."""
+    app_state: State, user: Admin, request: TokenRequest, idempotent: IdempotentRequestDep
+) -> Response:
+    """Create a token; this answer is the only one that ever shows the whole of it.
+
+    The same request sent again, under its Idempotency-Key, creates none and names the first.
+    """
     project = request.project or user.project
     if not user.sees(project):
         raise ApiProblem("forbidden", f"an admin of {user.project} makes tokens for that only")
@@ -81,10 +93,29 @@ def create(
         created_by=user.token,
         expires_at=None if request.lifetime is None else now + timedelta(seconds=request.lifetime),
     )
-    with app_state.engine.begin() as connection:
-        access.store_token(connection, credential, token)
-    response.headers["Location"] = f"/v1/tokens/{token.id}"
-    return NewTokenView(**token.model_dump(), token=text)
+    answer = idempotent.run_once(app_state, partial(store_new_token, credential, token))
+    if REPLAYED in answer.headers:
+        known = TokenView.model_validate_json(bytes(answer.body)).id
+        raise ApiProblem(
+            "shown_once",
+            f"this request made the token {known} before, and only that answer had its secret; if "
+            f"it was lost, revoke {known} and create another under a new Idempotency-Key",
+        )
+    shown = NewTokenView(**token.model_dump(), token=text)
+    return Response(shown.model_dump_json(), 201, location_of(token), "application/json")
+
+
+def store_new_token(
+    credential: TokenDigest, token: StoredToken, connection: Connection
+) -> StoredAnswer:
+    """Store a token; the answer that is stored with it, for a repetition, has no secret."""
+    access.store_token(connection, credential, token)
+    return StoredAnswer(201, token.model_dump_json(), location_of(token))
+
+
+def location_of(token: StoredToken) -> dict[str, str]:
+    """Return the header with the address of a token."""
+    return {"Location": f"/v1/tokens/{token.id}"}
 
 
 @router.get("/tokens")
