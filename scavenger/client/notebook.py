@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from decimal import Decimal
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,15 @@ if TYPE_CHECKING:
     import pandas
 
 
+FRACTIONS = (float, float | None, Decimal)
 LIMIT_NAMES = [*LimitChancesView.model_fields]
 POINT_COLUMNS = [
     *(name for name in PointView.model_fields if name != "meets"),
+    *(f"meets_{name}" for name in LIMIT_NAMES),
+]
+# Columns with fractions; the others are counts, words and statements.
+FIGURES = [
+    *(name for name, field in PointView.model_fields.items() if field.annotation in FRACTIONS),
     *(f"meets_{name}" for name in LIMIT_NAMES),
 ]
 
@@ -50,11 +57,16 @@ class ShownCurve(CurveView):
         return text.getvalue()
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the points as a table of pandas.
+        """Return the points as a table of pandas, where money is a float, as all figures are.
 
         Raises:
-            ImportError: Pandas is not installed.
+            ImportError: Pandas is not installed; the message says how to install it.
         """
-        import pandas
-
-        return pandas.DataFrame(self.to_rows(), columns=POINT_COLUMNS)
+        try:
+            import pandas
+        except ImportError:
+            why = "to_pandas needs pandas: pip install 'scavenger[pandas]'"
+            raise ImportError(why, name="pandas") from None
+        table = pandas.DataFrame(self.to_rows(), columns=POINT_COLUMNS)
+        # A column without any value, such as the chances of a limit that is not set, has no type.
+        return table.astype(dict.fromkeys(FIGURES, float))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from scavenger.cli.errors import ExtraNotInstalled
 from scavenger.cli.png import draw_png
+from scavenger.client.notebook import FIGURES, ShownCurve
 from scavenger.drawing import SHAPES, Plane, draw_curve, steps_through
 from scavenger.schemas import CurveView, LimitsView, PointView
 from tests.unit.test_cli_rendering import config, curve_view, point
@@ -178,3 +179,13 @@ def test_without_the_extra_a_png_says_what_to_install(monkeypatch: pytest.Monkey
     with pytest.raises(ExtraNotInstalled, match="A PNG needs resvg_py, or take -o svg") as caught:
         draw_png(curve_view(), "digits")
     assert "scavenger[plots]" in caught.value.remedy
+
+
+def test_without_pandas_a_curve_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it: tests/integrations/test_notebook.py."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    curve = ShownCurve.model_validate(curve_view().model_dump())
+    with pytest.raises(ImportError, match=r"pip install 'scavenger\[pandas\]'"):
+        curve.to_pandas()
+    assert "cost" in FIGURES
+    assert not {"id", "workers", "on_front", "violations"} & {*FIGURES}
