@@ -85,6 +85,7 @@ jobs = Table(
     moment_column("cancel_requested_at"),
     Index(None, "created_at", "id"),
     Index(None, "project", "created_at", "id"),
+    Index(None, "project", "model_key"),
 )
 
 # What became of a job: written by the reconciler. Phases change as service.db.schema says, and
