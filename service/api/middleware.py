@@ -135,9 +135,10 @@ class RequestGateMiddleware:
 
     async def _audit(self, scope: Scope, status: int, location: str | None = None) -> None:
         user = scope.get("principal")
+        is_read = scope["method"] in SAFE_METHODS or scope.get("is_question", False)
         # Requests beyond the limit are left out: a table that is kept for ever would grow as fast
         # as a loop can send them.
-        if not isinstance(user, UserPrincipal) or scope["method"] in SAFE_METHODS or status == 429:
+        if not isinstance(user, UserPrincipal) or is_read or status == 429:
             return
         route = scope.get("audited_route", "")
         parts = scope["path_params"].values() if route else ()

@@ -32,6 +32,7 @@ from scavenger.schemas import UserRole
 from service.api.dependencies import AppState
 from service.api.problems import ApiProblem
 from service.api.validation import (
+    ChangesNothing,
     CheckedRequest,
     StreamsBody,
     check_parameters,
@@ -144,9 +145,8 @@ class GuardedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, permission = super().get_route_handler(), self.permission
-        is_streamed = any(
-            isinstance(each.call, StreamsBody) for each in all_dependencies(self.dependant)
-        )
+        named = {type(each.call) for each in all_dependencies(self.dependant)}
+        is_streamed, is_question = StreamsBody in named, ChangesNothing in named
         parameters = [
             field.alias
             for field in get_flat_params(self.dependant)
@@ -155,6 +155,7 @@ class GuardedRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             request.scope["audited_route"] = self.path
+            request.scope["is_question"] = is_question
             await request.app.state.guard.admit(request, permission)
             if is_streamed:
                 check_parameters(request, parameters)

@@ -77,6 +77,16 @@ def too_large(size: int, most: int = MAX_BODY_BYTES) -> ApiProblem:
     return ApiProblem("payload_too_large", detail)
 
 
+class ChangesNothing:
+    """A dependency: the body of the request is a question, of which the audit trail need not know.
+
+    A person who moves a limit asks many times a second.
+    """
+
+    async def __call__(self) -> None:
+        """Do nothing: what counts is that a route names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamsBody:
     """A dependency: the body part by part, of a route that takes more than memory should hold.

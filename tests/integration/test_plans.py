@@ -212,6 +212,7 @@ def test_what_if_shows_another_curve_and_stores_nothing(house: House, engine: En
 
     drawn = "/v1/jobs/job_1/curve?basis=decision"
     before = house.ask("GET", drawn, house.token("viewer", "default")).json()
+    written = house.written()
     now = CurveView.model_validate(before)
     dearer = ask(price="0.72 USD/h")
     assert [float(p.cost) for p in dearer.points] == pytest.approx(
@@ -238,3 +239,4 @@ def test_what_if_shows_another_curve_and_stores_nothing(house: House, engine: En
         )
         assert answer.status_code == 422
         assert where in json.dumps(answer.json()["errors"])
+    assert house.written() == written

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy import Connection
 
 from scavenger.curve_basis import JobPosition, count_curve
@@ -25,6 +25,7 @@ from service.api.pagination import Page
 from service.api.problems import ApiProblem
 from service.api.routes.jobs import find_job
 from service.api.security import VIEWER, GuardedRoute
+from service.api.validation import ChangesNothing
 from service.db import curves, directives, measurements
 from service.db.jobs import StoredJob
 from service.state.curves import curve_view, job_position
@@ -105,7 +106,9 @@ def list_decisions(app_state: State, page: Page, job: str) -> DecisionList:
 
 
 @router.post(
-    "/{job}/curve/whatif", openapi_extra=answers_problems("not_found"), dependencies=[VIEWER]
+    "/{job}/curve/whatif",
+    openapi_extra=answers_problems("not_found"),
+    dependencies=[VIEWER, Depends(ChangesNothing())],
 )
 def ask_what_if(
     app_state: State, job: str, question: WhatIf, basis: WantedBasisQuery = "auto"
