@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, exists, func, insert, or_, select, update
 
 from scavenger.order_schemas import WISHES, OrderKind, OrderState, Wish
 from service.db.jobs import group_by_job
@@ -66,8 +66,7 @@ def give_order(
     now: datetime,
 ) -> StoredOrder:
     """Store an order under the next number of its job, which the caller holds locked."""
-    query = select(func.coalesce(func.max(orders.c.number), 0) + 1).where(orders.c.job == job)
-    number = connection.execute(query).scalar_one()
+    number = last_number(connection, job) + 1
     order = StoredOrder(job, number, kind, wish, reason, by, now)
     row = {
         "job": job,
@@ -83,11 +82,36 @@ def give_order(
     return order
 
 
-def orders_of_jobs(
+def last_number(connection: Connection, job: str) -> int:
+    """Return how many orders a job was given."""
+    query = select(func.coalesce(func.max(orders.c.number), 0)).where(orders.c.job == job)
+    return int(connection.execute(query).scalar_one())
+
+
+def standing_orders_of(
     connection: Connection, wanted: Collection[str]
 ) -> Mapping[str, tuple[StoredOrder, ...]]:
-    """Return the orders of these jobs, by job, oldest first."""
-    query = select(orders).where(orders.c.job.in_(wanted)).order_by(orders.c.job, orders.c.number)
+    """Return the orders of these jobs that may bear on what stands, by job, oldest first.
+
+    The others count for nothing: what was refused, what was replaced unless it is a change, which
+    did hold, and resizes and probes that were done before the last of their kind.
+    """
+    later = orders.alias("later")
+    is_outdone = exists().where(
+        orders.c.kind.in_(("resize", "probe")),
+        orders.c.state == "done",
+        later.c.job == orders.c.job,
+        later.c.kind == orders.c.kind,
+        later.c.state == "done",
+        later.c.number > orders.c.number,
+    )
+    is_past_change = and_(orders.c.kind == "change", orders.c.state == "replaced")
+    query = (
+        select(orders)
+        .where(orders.c.job.in_(wanted), ~is_outdone)
+        .where(or_(orders.c.state.in_(("open", "done")), is_past_change))
+        .order_by(orders.c.job, orders.c.number)
+    )
     rows = group_by_job(wanted, connection.execute(query))
     return {job: tuple(map(order_of_row, own)) for job, own in rows.items()}
 

@@ -98,7 +98,7 @@ def load_job_states(
         has_outlook: Whether what probes and earlier jobs tell matters; reading it takes longest.
     """
     ids = [job.id for job in wanted]
-    given = orders.orders_of_jobs(connection, ids)
+    given = orders.standing_orders_of(connection, ids)
     standing = {job: fold_orders(own) for job, own in given.items()}
     ordered = [replace(job, spec=standing[job.id].apply_to(job.spec)) for job in wanted]
     published = directives.newest_of(connection, ids)
@@ -164,7 +164,7 @@ def load_ordered_job(connection: Connection, job_id: str) -> OrderedJob | None:
     found = jobs.find(connection, job_id)
     if found is None:
         return None
-    standing = fold_orders(orders.orders_of_jobs(connection, [job_id])[job_id])
+    standing = fold_orders(orders.standing_orders_of(connection, [job_id])[job_id])
     changed = replace(found, spec=standing.apply_to(found.spec))
     return OrderedJob(changed, standing, found.spec)
 

@@ -108,7 +108,7 @@ def fold_orders(orders: Iterable[StoredOrder]) -> Standing:
     """Return what stands for a job.
 
     Args:
-        orders: All orders of the job, oldest first.
+        orders: All orders of the job, oldest first, or those that may bear on what stands.
     """
     given = [order for order in orders if is_in_force(order)]
     standing = Standing(

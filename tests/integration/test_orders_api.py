@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from scavenger.client.client import Client
 from scavenger.client.errors import PreconditionFailed
@@ -18,6 +18,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.order_schemas import OrderView
 from scavenger.schemas import JobPhase, JobView, ProblemView
 from service.api.dependencies import AppState
+from service.api.routes.orders import MAX_ORDERS
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
@@ -30,6 +31,12 @@ from tests.integration.keeper import open_keeper
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 PINNED = {"to": {"workers": 2, "global_batch": 64}}
 GRID = {"max_cost": "1 USD", "workers": [1, 2, 4], "batch": [32, 64, 128]}
+
+
+COPY_ORDER = text("""
+INSERT INTO orders SELECT (jsonb_populate_record(one, jsonb_build_object('number', n))).*
+FROM orders AS one, generate_series(2, :last) AS n
+""")
 
 
 @pytest.fixture
@@ -93,6 +100,21 @@ def test_orders_are_listed_newest_first_as_they_were_sent(client: TestClient) ->
     assert second["next_cursor"] is None
     said = [event["message"] for event in client.get(f"/v1/jobs/{job}/events").json()["events"]]
     assert "order 1: resize to K=2 B=64 (to try resize)" in said
+
+
+def test_a_job_takes_a_thousand_orders(client: TestClient, engine: Engine) -> None:
+    job = submitted(client)
+    assert order(client, job, "resize", PINNED).status_code == 202
+    with engine.begin() as connection:
+        connection.execute(COPY_ORDER, {"last": MAX_ORDERS - 1})
+    assert order(client, job, "resize", PINNED).status_code == 202
+    refused = order(client, job, "pause", {})
+    assert (refused.status_code, ProblemView.model_validate_json(refused.text).code) == (
+        409,
+        "conflict_state",
+    )
+    assert "cancel it, and submit it again" in refused.text
+    assert client.post(f"/v1/jobs/{job}/actions/cancel").status_code == 202
 
 
 def test_an_order_stands_from_its_answer_on(client: TestClient) -> None:

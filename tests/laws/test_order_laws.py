@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import Engine
 
 from scavenger.order_schemas import WISHES as WISH_TYPES
 from scavenger.order_schemas import (
     ChangeWish,
+    OrderState,
     PauseWish,
     ProbeWish,
     ResizeWish,
     ResumeWish,
     Wish,
 )
-from service.db.orders import StoredOrder, wish_document
+from service.db import jobs
+from service.db.orders import (
+    StoredOrder,
+    end_order,
+    give_order,
+    orders_before,
+    standing_orders_of,
+    wish_document,
+)
 from service.state.orders import Standing, fold_orders, subjects_of
 from tests.builders import NOW, spec
 
@@ -48,6 +59,9 @@ WISHES: st.SearchStrategy[Wish] = st.one_of(
     st.just(ResumeWish()),
     CHANGES.map(ChangeWish.model_validate),
 )
+
+
+JOB_NUMBERS = count(1)
 
 
 def given_in_turn(wishes: list[Wish]) -> tuple[StoredOrder, ...]:
@@ -123,3 +137,27 @@ def test_a_pause_ends_when_the_next_order_resumes(wishes: list[Wish]) -> None:
 @given(wish=WISHES)
 def test_a_wish_is_read_back_as_it_was_stored(wish: Wish) -> None:
     assert type(wish).model_validate(wish_document(wish)) == wish
+
+
+@given(
+    wishes=st.lists(WISHES, max_size=12),
+    states=st.lists(st.sampled_from(["open", "done", "done", "refused", "replaced"]), min_size=12),
+)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_orders_that_a_tick_reads_tell_what_all_of_them_do(
+    engine: Engine, wishes: list[Wish], states: list[OrderState]
+) -> None:
+    job = f"job_{next(JOB_NUMBERS)}"
+    with engine.begin() as connection:
+        jobs.create(connection, job, spec(), NOW)
+        for order, state in zip(given_in_turn(wishes), states, strict=False):
+            facts = {"reason": "", "by": "token", "now": order.at}
+            given = give_order(connection, job, order.kind, order.wish, **facts)
+            if state != "open":
+                end_order(connection, job, given.number, state, "so", NOW)
+        every = orders_before(connection, job, None, 100)[::-1]
+        read = standing_orders_of(connection, [job])[job]
+    assert len(every) == len(wishes)
+    assert fold_orders(read) == fold_orders(every)
+    done = [type(one.wish) for one in read if one.state == "done"]
+    assert max(done.count(ResizeWish), done.count(ProbeWish)) <= 1

@@ -63,6 +63,7 @@ ORDER_RESPONSES: ResponseDocs = {
 }
 ORDER_PROBLEMS = answers_problems("not_found", "conflict_state", "precondition_failed")
 PAUSE, RESUME = PauseRequest(), ResumeRequest()
+MAX_ORDERS = 1000  # of one job: each tick reads those that stand, and a loop may send any number
 
 OrderBody = ResizeRequest | ProbeRequest | PauseRequest | ResumeRequest | ChangeRequest
 
@@ -220,6 +221,9 @@ def give_order(
     objection = find_objection(state, wish, app_state.storage.location(job, found.spec))
     if objection is not None:
         raise problem_of(objection)
+    if orders.last_number(connection, job) >= MAX_ORDERS:
+        why = f"{job} was given {MAX_ORDERS} orders and takes no more: cancel it, and submit it"
+        raise ApiProblem("conflict_state", f"{why} again as you want it")
     order = orders.give_order(
         connection, job, request.kind, wish, reason=request.body.reason, by=request.by, now=now
     )
