@@ -67,7 +67,12 @@ def test_every_page_and_dialog_is_accessible(visitor: Watched, place: Gallery) -
         settle(page)
         faults += grave_faults(page, name)
     page.goto(PAGES["curve"])
-    shown_chart(page).locator("[data-front]").first.press("Enter")
+    marks_of_front = shown_chart(page).locator("[data-front]")
+    marks_of_front.first.focus()
+    for key, focused in (("Right", 1), ("Down", 2), ("Up", 1), ("Left", 0)):
+        page.keyboard.press(f"Arrow{key}")
+        expect(marks_of_front.nth(focused)).to_be_focused()
+    page.keyboard.press("Enter")
     faults += grave_faults(page, "selection")
     for opens in ("Copy as CLI / API", "Pause", "Cancel job", "Apply now"):
         page.get_by_role("button", name=opens).first.click()

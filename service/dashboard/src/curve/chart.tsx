@@ -6,7 +6,7 @@ import { formatCost, formatPercent, formatTime } from "../parts/format";
 import { useSize } from "../parts/size";
 import css from "./chart.module.css";
 import type { EarlierFront } from "./earlier";
-import { bandPath, batchCurves, linePath, stepPath } from "./front";
+import { alongSteps, bandPath, batchCurves, linePath, stepPath } from "./front";
 import { leaderEnd, placeLabels, spreadLabels, type Wanted } from "./labels";
 import { LimitSlider } from "./limit";
 import { countExcluded, least, type LimitName } from "./limits";
@@ -44,6 +44,7 @@ interface Props {
 
 const DASHES = ["", "7 4", "2 3", "9 3 2 3", "12 4", "4 2", "1 4", "9 3 2 3 2 3"];
 const HIT_RADIUS = 18;
+const STEP_SAMPLES = 18; // pixels between places of the front that labels rather leave free
 const NONE: readonly EarlierFront[] = [];
 
 /** The cost/time plane of a job: options, front, limits. Its table twin says the same in words. */
@@ -126,6 +127,7 @@ export function CurveChart(props: Props) {
     add(front[front.length - 1], "cheapest");
     if (isNarrow) for (const label of wanted) label.lines = [label.lines[0]?.split("  ")[0] ?? ""];
     const marks = options.filter(isInside).map((option) => ({ x: x(option.time), y: y(option.cost), weight: frontIds.has(option.id) ? 12 : 3 }));
+    marks.push(...alongSteps(front, x, y, STEP_SAMPLES).map((place) => ({ ...place, weight: 2 })));
     const names = ends.map((end) => ({ left: end.labelX, top: end.y - 8, width: 7 * `B=${end.batch}`.length, height: 13 }));
     return placeLabels(wanted, marks, names, plot);
     // eslint-disable-next-line
@@ -202,11 +204,6 @@ export function CurveChart(props: Props) {
             <path className={css.band} d={bandPath(front, x, y)} data-role="band" />
             <path className={css.front} d={stepPath(front, x, y)} data-role="front" />
           </g>
-          {ends.map((end) => (
-            <text key={end.batch} className={css.batchLabel} x={end.labelX} y={end.y + 4} data-role="batch-label" data-batch={end.batch}>
-              B={end.batch}
-            </text>
-          ))}
           {earlier.map((each) => {
             const end = least(each.front.filter(isInside), (option) => -option.time);
             return (
@@ -278,6 +275,11 @@ export function CurveChart(props: Props) {
           <ActualMark x={x(actual.seconds)} y={y(actual.cost)} seconds={actual.seconds} cost={actual.cost} />
         )}
         <g aria-hidden="true">
+          {ends.map((end) => (
+            <text key={end.batch} className={css.batchLabel} x={end.labelX} y={end.y + 4} data-role="batch-label" data-batch={end.batch}>
+              B={end.batch}
+            </text>
+          ))}
           {labels.map((label) => {
             const end = leaderEnd(label);
             return (
@@ -294,7 +296,7 @@ export function CurveChart(props: Props) {
           })}
         </g>
       </svg>
-      {hovered && <Tip option={hovered} curve={curve} x={x(hovered.time)} y={y(hovered.cost)} width={width} isExcluded={excluded.has(hovered.id)} />}
+      {hovered && hovered.id !== selected && <Tip option={hovered} curve={curve} x={x(hovered.time)} y={y(hovered.cost)} width={width} height={height} isExcluded={excluded.has(hovered.id)} />}
       <Legend shown={shown} />
       {outside > 0 && !props.isWhole && <figcaption className="hidden-text">{outside} options lie outside the part that is shown.</figcaption>}
     </figure>
@@ -362,13 +364,15 @@ export function formatCostTick(value: number, all: readonly number[], isRelative
   return `${isRelative ? "×" : "$"}${value.toFixed(Math.min(digits, 9))}`;
 }
 
-function Tip(props: { option: Option; curve: Curve; x: number; y: number; width: number; isExcluded: boolean }) {
-  const { option, curve, x, y, width } = props;
+function Tip(props: { option: Option; curve: Curve; x: number; y: number; width: number; height: number; isExcluded: boolean }) {
+  const { option, curve, x, y, width, height } = props;
   const basis = curve.basis;
-  const place = x > width / 2 ? { right: width - x + 16 } : { left: x + 16 };
+  const aside = x > width / 2 ? { right: width - x + 16 } : { left: x + 16 };
+  // From the top of the figure, so that the legend's height does not matter.
+  const place = { ...aside, top: y + 14, transform: y > height / 2 ? "translateY(calc(-100% - 28px))" : undefined };
   const { meets, violations } = option.point;
   return (
-    <div className={css.tip} style={{ ...place, top: y + 14 }} role="presentation">
+    <div className={css.tip} style={place} role="presentation">
       <strong>
         K={option.workers} B={option.batch}
       </strong>{" "}

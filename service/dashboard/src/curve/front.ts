@@ -42,6 +42,17 @@ export function stepPath(front: readonly Option[], x: Scale, y: Scale): string {
     .join("");
 }
 
+/** Returns places along the steps of the front, this many pixels apart. */
+export function alongSteps(front: readonly Option[], x: Scale, y: Scale, apart: number): { x: number; y: number }[] {
+  return front.flatMap((option, index) => {
+    const next = front[index + 1];
+    if (!next) return [];
+    const [left, right, top, bottom] = [x(option.time), x(next.time), y(option.cost), y(next.cost)];
+    const across = Array.from({ length: Math.floor((right - left) / apart) }, (_, step) => ({ x: left + (step + 1) * apart, y: top }));
+    return [...across, ...Array.from({ length: Math.floor((bottom - top) / apart) }, (_, step) => ({ x: right, y: top + (step + 1) * apart }))];
+  });
+}
+
 /** Draws the 80 % band of the costs along the front, in the same steps. */
 export function bandPath(front: readonly Option[], x: Scale, y: Scale): string {
   const first = front[0];

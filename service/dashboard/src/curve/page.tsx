@@ -21,7 +21,7 @@ import { History } from "./history";
 import { HowSure } from "./how-sure";
 import { LimitFields } from "./limit-fields";
 import { excludedIds, type LimitName } from "./limits";
-import { NO_LIMITS, configId, limitsOf, optionsOf, type Limits } from "./options";
+import { NO_LIMITS, configId, limitsOf, optionsOf, type Limits, type Option } from "./options";
 import css from "./page.module.css";
 import { PreferenceControl, SelectionPanel, orderRefusal } from "./panel";
 import { PriceWish } from "./price-wish";
@@ -122,7 +122,7 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
     <div className={css.body} ref={page} onKeyDown={toggleByKey}>
       <CurveStates job={job} curve={asked === null ? answered : curve} />
       <div className={parts.row}>
-        <PreferenceControl job={job} etag={etag} curve={answered} refusal={refusal} current={current} find={(name) => find(configId(answered[name]))} />
+        {!isFinal(job.phase) && <PreferenceControl job={job} etag={etag} curve={answered} refusal={refusal} current={current} find={(name) => find(configId(answered[name]))} />}
         <PriceWish curve={curve} front={front} pick={(price) => setSelected(pickByPrice(front, price)?.id ?? null)} picked={find(selected)} />
       </div>
       {canMoveLimits && <LimitFields limits={limits} options={options} change={changeLimit} isDisabled={false} />}
@@ -163,6 +163,7 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
             />
           )}
           <p data-summary>{summarize(curve, front, options)}</p>
+          {options.length > 0 && <HowSure curve={curve} options={options} excluded={excluded} own={current ?? find(configId(curve.chosen))} />}
         </div>
         {/* Beside the chart and not above it: what appears here while a limit is dragged must not move the line. */}
         <div className={parts.stack}>
@@ -174,12 +175,12 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
             job={job}
             etag={etag}
             curve={curve}
-            picked={find(selected)}
+            picked={find(selected) ?? recommended(curve, current, find)}
+            isRecommended={selected === null}
             current={current}
             isExcluded={selected !== null && excluded.has(selected)}
             refusal={isImagined && asked !== null ? "This curve answers a what-if: nothing can be ordered from it." : refusal}
           />
-          <HowSure curve={curve} options={options} excluded={excluded} own={current ?? find(configId(curve.chosen))} />
         </div>
       </div>
       <Why curve={curve} job={job} isKneeSure={isKneeSure(curve)} />
@@ -199,6 +200,13 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
       {!isPast && <WhatIfForm asked={asked} ask={setAsked} job={job} />}
     </div>
   );
+}
+
+/** Returns what is worth a look before anything is picked: what was chosen, unless it runs already, or the knee. */
+function recommended(curve: Curve, current: Option | null, find: (id: string | null) => Option | null): Option | null {
+  const [chosen, knee] = [find(configId(curve.chosen)), find(configId(curve.knee))];
+  const others = [chosen, knee].filter((option) => option !== null && option !== current);
+  return others[0] ?? current;
 }
 
 /** Returns a value once it has rested, so that a drag asks the controller once. */

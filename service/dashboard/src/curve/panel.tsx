@@ -19,18 +19,21 @@ interface Props {
   curve: Curve;
   picked: Option | null;
   current: Option | null;
+  /** Whether it is shown because nothing was picked yet. */
+  isRecommended: boolean;
   isExcluded: boolean;
   /** Why nothing can be ordered from here; null where it can. */
   refusal: string | null;
 }
 
 /** The picked option beside the running one, and what can be done with it. */
-export function SelectionPanel({ job, etag, curve, picked, current, isExcluded, refusal }: Props) {
+export function SelectionPanel({ job, etag, curve, picked, isRecommended, current, isExcluded, refusal }: Props) {
+  const hint = "Pick an option: click its mark, walk the front with the arrow keys and press Enter, or pick a row of the table.";
   if (!picked) {
     return (
       <section className={parts.card} aria-label="Selection">
         <h2>Selection</h2>
-        <p className={parts.muted}>Pick an option: click its mark, walk the front with the arrow keys and press Enter, or pick a row of the table.</p>
+        <p className={parts.muted}>{hint}</p>
       </section>
     );
   }
@@ -40,18 +43,26 @@ export function SelectionPanel({ job, etag, curve, picked, current, isExcluded, 
   const difference = current && curve.basis !== "relative" ? costEffect(picked, current) : "";
   return (
     <section className={parts.card} aria-label="Selection" data-selected={picked.id}>
-      <h2>
-        K={picked.workers} B={picked.batch}
-      </h2>
+      <div className={parts.row}>
+        <h2>
+          K={picked.workers} B={picked.batch}
+        </h2>
+        {namesOf(picked, curve, job).map((name) => (
+          <span key={name} className={parts.chip}>
+            {name}
+          </span>
+        ))}
+      </div>
       <Difference picked={picked} current={isRunning ? null : current} curve={curve} />
       {isExcluded && <Notice tone="warning">{picked.point.violations.join("; ") || "The limits exclude this option."}</Notice>}
-      {curve.switch && !isRunning && (
+      {curve.switch && !isRunning && !isFinal(job.phase) && (
         <p className={parts.small}>
           Moving there takes about {formatSeconds(curve.switch.seconds)} and {formatDollars(curve.switch.cost)}; no iteration is lost.
         </p>
       )}
-      {reason && <p className={parts.muted}>{reason}</p>}
-      <div className={parts.row}>
+      {reason && !isFinal(job.phase) && <p className={parts.muted}>{reason}</p>}
+      {isRecommended && <p className={`${parts.muted} ${parts.small}`}>{hint}</p>}
+      {!isFinal(job.phase) && <div className={parts.row}>
         {isRunning ? (
           <PinOrder job={job} etag={etag} curve={curve} config={config} isDisabled={refusal !== null} />
         ) : (
@@ -78,9 +89,22 @@ export function SelectionPanel({ job, etag, curve, picked, current, isExcluded, 
             api: curl("POST", `/v1/jobs/${job.id}/actions/resize`, { to: config }),
           }}
         />
-      </div>
+      </div>}
     </section>
   );
+}
+
+/** Returns what an option is called, as the chart marks it. */
+function namesOf(option: Option, curve: Curve, job: Job): string[] {
+  const named: [name: string, config: Config | null][] = [
+    ["▣ running", curve.current],
+    ["⚑ pinned", job.pinned],
+    [curve.knee_bends ? "★ knee" : "", curve.knee],
+    ["chosen", curve.chosen],
+    ["fastest", curve.fastest],
+    ["cheapest", curve.cheapest],
+  ];
+  return named.filter(([name, config]) => name && configId(config) === option.id).map(([name]) => name);
 }
 
 /** Keeps the job where it runs, or lets it move by itself again. Neither resizes it now. */
@@ -125,8 +149,8 @@ function Difference({ picked, current, curve }: { picked: Option; current: Optio
     row("batch per worker", (o) => formatNumber(o.batch / o.workers)),
     row("time to target", (o) => range(formatTime(o.time, basis), formatTime(o.timeLow, basis), formatTime(o.timeHigh, basis)), (o) => o.time),
     row("cost to target", (o) => range(formatCost(o.cost, basis), formatCost(o.costLow, basis), formatCost(o.costHigh, basis)), (o) => o.cost),
-    row("meets max_cost", (o) => formatPercent(o.point.meets.max_cost)),
-    row("meets max_time", (o) => formatPercent(o.point.meets.max_time)),
+    ...(picked.point.meets.max_cost === null ? [] : [row("meets max_cost", (o) => formatPercent(o.point.meets.max_cost))]),
+    ...(picked.point.meets.max_time === null ? [] : [row("meets max_time", (o) => formatPercent(o.point.meets.max_time))]),
     row(<Term word="τ">iteration (τ)</Term>, (o) => formatSeconds(o.point.step_time)),
     row("parallel efficiency", (o) => formatPercent(o.point.parallel_efficiency)),
     row("statistical efficiency", (o) => formatPercent(o.point.statistical_efficiency)),
