@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from scavenger.cli.errors import ExtraNotInstalled
 from scavenger.cli.png import draw_png
 from scavenger.client.notebook import FIGURES, ShownCurve
-from scavenger.drawing import SHAPES, Plane, draw_curve, steps_through
+from scavenger.drawing import draw_curve
+from scavenger.plane import SHAPES, Plane, steps_through
 from scavenger.schemas import CurveView, LimitsView, PointView
 from tests.unit.test_cli_rendering import config, curve_view, point
 
