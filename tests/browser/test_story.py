@@ -77,14 +77,33 @@ def test_a_cheaper_point_is_taken_with_the_mouse(
     wait_until_applied(controller, fast_job, CHEAP)
     expect(running_mark(page, CHEAP)).to_be_visible()
     expect(running_mark(page, FAST)).to_have_count(0)
+    expect(chart.locator("[data-role=pinned]")).to_have_attribute("data-config", config_id(CHEAP))
+
+
+def test_a_job_is_pinned_where_it_runs_without_a_resize(
+    page: Page, controller: Controller, fast_job: str
+) -> None:
+    controller.ask("POST", f"/v1/jobs/{fast_job}/actions/resize", json={"to": "fastest"})
+    controller.wait(lambda: not controller.job(fast_job).open_orders)
+    before = controller.wait(lambda: settled(controller.job(fast_job)))
+    assert before.applied is not None
+    here = config_id(before.applied)
+    chart = open_curve(page, JOB)
     flag = chart.locator("[data-role=pinned]")
-    expect(flag).to_have_attribute("data-config", config_id(CHEAP))
-    generation = controller.job(fast_job).generation
-    for label, shown in (("Unpin", 0), ("Pin", 1)):
-        selection.get_by_role("button", name=label).click()
-        page.get_by_role("alertdialog").get_by_role("button", name=label, exact=True).click()
-        expect(flag).to_have_count(shown)
-    assert controller.job(fast_job).generation == generation, "a pin alone resizes nothing"
+    expect(flag).to_have_count(0)
+    page.locator(f"tr[data-config={here}]").click()
+    selection = page.get_by_role("region", name="Selection")
+    selection.get_by_role("button", name="⚑ Pin").click()
+    dialog = page.get_by_role("alertdialog", name=re.compile("^Pin"))
+    dialog.get_by_role("button", name="Pin", exact=True).click()
+    expect(flag).to_have_attribute("data-config", here)
+    expect(selection.get_by_role("button", name="Unpin")).to_be_visible()
+    assert controller.job(fast_job).generation == before.generation
+
+
+def settled(job: JobView) -> JobView | None:
+    """Return a job that has got where it was told to be."""
+    return job if job.applied is not None and job.applied == job.target else None
 
 
 def test_a_limit_is_moved_with_the_mouse_and_applied(
