@@ -136,7 +136,7 @@ def time_limit(browser: Browser, place: Gallery) -> bool:
         page = visitor.page()
         place.enter(page)
         page.route(f"**/v1/jobs/{JOB}/curve", lambda route: route.fulfill(json=large))
-        page.route("**/curve/whatif", lambda route: route.fulfill(json=large))
+        page.route("**/curve/whatif*", lambda route: route.fulfill(json=large))
         page.goto(f"/jobs/{JOB}/curve")
         shown_chart(page)
         frames = page.evaluate(FRAME_TIMES, MOVES)

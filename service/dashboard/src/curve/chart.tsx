@@ -60,7 +60,7 @@ export function CurveChart(props: Props) {
   const isNarrow = width < 560;
   const height = Math.round(Math.min(Math.max(width * 0.58, 320), 560));
   const plot = useMemo(
-    () => ({ left: isNarrow ? 54 : 66, top: 16, width: width - (isNarrow ? 104 : 134), height: height - 64 }),
+    () => ({ left: isNarrow ? 54 : 78, top: 16, width: width - (isNarrow ? 104 : 146), height: height - 64 }),
     [width, height, isNarrow],
   );
   const byId = useMemo(() => new Map(options.map((option) => [option.id, option])), [options]);
@@ -152,7 +152,7 @@ export function CurveChart(props: Props) {
   const costTop = limits.maxCost === null ? plot.top : y(clamp(limits.maxCost, ...settled.cost));
   const timeLeft = limits.maxTime === null ? plot.left + plot.width : x(clamp(limits.maxTime, ...settled.time));
   const outside = options.filter((option) => !isInside(option)).length;
-  const shown = legendOf(options, excluded, { hasKnee, hasRunning: current !== undefined, hasPinned: held !== undefined, hasFront: front.length > 0 });
+  const shown = legendOf(options, excluded, { hasKnee, hasRunning: current !== undefined, hasPinned: held !== undefined, hasFront: front.length > 0, hasActual: actual !== null, hasEarlier: earlier.length > 0 });
   const tabStop = Math.min(roving, front.length - 1);
   return (
     <figure className={css.figure} ref={figure} aria-label={props.label}>
@@ -351,7 +351,7 @@ function Axes(props: {
         tickLabelProps={{ fontSize: 12, fill: "var(--muted)", dx: -4 }}
         label={props.isNarrow ? "" : `cost to target${isRelative ? unit : " (USD)"}`}
         labelProps={{ fontSize: 12, fill: "var(--muted)", textAnchor: "middle" }}
-        labelOffset={44}
+        labelOffset={54}
       />
     </>
   );
@@ -404,7 +404,7 @@ function tagsOf(option: Option, curve: Curve, pinned: string | null): string {
 function legendOf(
   options: readonly Option[],
   excluded: ReadonlySet<string>,
-  has: { hasKnee: boolean; hasRunning: boolean; hasPinned: boolean; hasFront: boolean },
+  has: { hasKnee: boolean; hasRunning: boolean; hasPinned: boolean; hasFront: boolean; hasActual: boolean; hasEarlier: boolean },
 ): Set<string> {
   const shown = new Set<string>(options.filter((option) => !excluded.has(option.id)).map((option) => option.source));
   if (excluded.size) shown.add("over a limit");
@@ -412,6 +412,8 @@ function legendOf(
   if (has.hasKnee) shown.add("knee");
   if (has.hasRunning) shown.add("running now");
   if (has.hasPinned) shown.add("pinned");
+  if (has.hasActual) shown.add("what it took");
+  if (has.hasEarlier) shown.add("earlier jobs");
   return shown;
 }
 

@@ -79,7 +79,7 @@ export function LimitSlider({ name, value, domain, scale, plot, excluded, count,
           <rect className={css.handle} x={plot.left} y={at - 12} width={plot.width} height={24} />
           <rect className={css.grip} x={plot.left - 5} y={at - 8} width={10} height={16} rx={3} />
           <text x={plot.left + 12} y={at + (at - plot.top < 20 ? 17 : -7)}>
-            {`${words} ${amount}${arrow}`}
+            {value === null ? `no ${words}${arrow}` : `${words} ${amount}${arrow}`}
           </text>
         </>
       ) : (
@@ -88,7 +88,7 @@ export function LimitSlider({ name, value, domain, scale, plot, excluded, count,
           <rect className={css.handle} x={at - 12} y={plot.top} width={24} height={plot.height} />
           <rect className={css.grip} x={at - 8} y={bottom - 5} width={16} height={10} rx={3} />
           <text x={at + (at > plot.left + plot.width / 2 ? -12 : 12)} y={plot.top + 16} textAnchor={at > plot.left + plot.width / 2 ? "end" : "start"}>
-            {`${words} ${amount}${arrow}`}
+            {value === null ? `no ${words}${arrow}` : `${words} ${amount}${arrow}`}
           </text>
         </>
       )}

@@ -87,6 +87,8 @@ const ENTRIES: [label: string, draw: () => React.ReactNode][] = [
   ["knee", () => <path className={css.knee} d={star(8)} />],
   ["running now", () => <path className={css.running} d={square(6)} />],
   ["pinned", () => <path className={css.pinned} d={flag(5)} />],
+  ["what it took", () => <path className={css.actual} d={`${circle(5)}M-9,0H9M0,-9V9`} />],
+  ["earlier jobs", () => <path className={css.earlier} d="M-9,-5H0V5H9" />],
 ];
 
 function Front() {

@@ -38,7 +38,7 @@ export function CurveStates({ job, curve }: { job: Outcome; curve: Curve }) {
   return (
     <div className={parts.stack} style={{ gap: "0.5rem" }}>
       <div className={parts.row}>
-        <Chip>{curve.basis === "total" ? "of the whole job" : curve.basis === "remaining" ? "of what is left of the job" : "relative to the start"}</Chip>
+        {options.length > 0 && <Chip>{curve.basis === "total" ? "of the whole job" : curve.basis === "remaining" ? "of what is left of the job" : "relative to the start"}</Chip>}
         <Chip>{curve.source}</Chip>
         {curve.as_of && (
           <Chip tone={!isFinished && age > STALE_SECONDS ? "warning" : "plain"}>
