@@ -76,12 +76,18 @@ def find_chromium() -> str:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """Run a browser until the end of a block."""
+def chromium(*options: str) -> Iterator[Browser]:
+    """Run a browser until the end of a block.
+
+    Args:
+        options: Further ones of its command line.
+    """
     # The sandbox does not start for root.
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=arguments)
+        browser = playwright.chromium.launch(
+            executable_path=find_chromium(), args=[*sandbox, *options]
+        )
         yield browser
         browser.close()
 

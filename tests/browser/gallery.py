@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 from playwright.sync_api import Page, expect
@@ -15,6 +16,7 @@ from service.clouds.labels import ResourceLabels
 from service.dashboard_files import DashboardFiles
 from service.db import partitions
 from tests.bench.fleet import Fleet
+from tests.browser.chromium import PATIENCE
 from tests.contract.host import KEYS, host
 from tests.fakecloud.clock import VirtualClock
 from tests.fakecloud.cloud import FakeCloud
@@ -27,6 +29,13 @@ JOBS, RECORDS = 5, 20_000
 WISHES = {  # a target of epochs, so that time and cost are absolute; and a cap near what is left
     "target": {"epochs": 30, "at_batch": 160},
     "limits": {"max_cost": "0.95 USD", "workers": "1..8", "batch": [160, 640]},
+}
+PLANNED = {  # a job like the others, whose model is known
+    "name": "planned",
+    "model": {"key": "digits/1", "dataset_size": 1437},
+    "price": "0.36 USD/h",
+    "run": {"command": ["python", "train.py"], "directory": "/srv"},
+    **WISHES,
 }
 NUMBERS = (
     "(SELECT :prefix || '_' || lpad(n::text, 4, '0') AS id"
@@ -56,6 +65,8 @@ PAGES = {
     "events": "/events",
     "tokens": "/settings/tokens",
     "webhooks": "/settings/webhooks",
+    "checks": "/settings/checks",
+    "audit": "/settings/audit",
     "missing": "/jobs/job_none",
 }
 
@@ -67,13 +78,25 @@ class Gallery:
     Attributes:
         url: Where it is.
         headers: Those of its owner's requests.
+        pages: The addresses of its pages, by name; those of a model and a plan among them.
     """
 
     url: str
     headers: dict[str, str]
+    pages: dict[str, str] = field(default_factory=lambda: dict(PAGES))
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
-        return httpx.request(method, self.url + path, headers=self.headers, **options)
+        return httpx.request(
+            method, self.url + path, headers=self.headers, timeout=PATIENCE, **options
+        )
+
+    def add_pages(self) -> None:
+        """Add the pages whose addresses the controller chooses."""
+        models = self.ask("GET", "/v1/models").json()["models"]
+        self.pages["model"] = f"/models/{quote(models[0]['signature'], safe='')}"
+        plan = self.ask("POST", "/v1/plans", json=PLANNED)
+        assert plan.is_success, plan.text
+        self.pages["planned"] = f"/plan/{plan.json()['id']}"
 
     def enter(self, page: Page) -> None:
         """Sign in with a one-time code, and wait for the first page."""
@@ -94,7 +117,9 @@ def gallery(engine: Engine, jobs: int = JOBS, records: int = RECORDS) -> Iterato
         labels = ResourceLabels("gallery", b"a secret")
         Fleet(engine, provider, labels, jobs, records, WISHES).build()
         provider.close()
-        yield Gallery(controller.url, {"Authorization": f"Bearer {KEYS.home_token}"})
+        place = Gallery(controller.url, {"Authorization": f"Bearer {KEYS.home_token}"})
+        place.add_pages()
+        yield place
 
 
 def copy_jobs(connection: Connection, count: int, prefix: str = "many") -> None:

@@ -21,7 +21,7 @@ from sqlalchemy import Engine, create_engine
 from service.db.database import migrate
 from service.postgres.server import EmbeddedPostgres
 from tests.browser.chromium import PATIENCE, chromium, watched
-from tests.browser.gallery import PAGES, Gallery, gallery, settle
+from tests.browser.gallery import Gallery, gallery, settle
 from tests.conftest import run
 
 MOST_LOOKS = 8
@@ -31,8 +31,15 @@ THUMBNAIL, MARGIN = 360, 12
 SHOWN_HEIGHT = 860
 SHOWN = {("curve", 980, "light"): "dashboard.png"}
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
-# The stream says that nothing happens, and that the page should ask again tomorrow.
-QUIET_STREAM = "retry: 86400000\n\n"
+# A stream that is open and says nothing. One that Playwright answers would end, and begin again.
+QUIET_STREAM = """
+window.EventSource = class extends EventTarget {
+  constructor() { super(); setTimeout(() => this.onopen?.()); }
+  close() {}
+};
+"""
+# Text on a layer of its own has other edges than text on the page, and which it is depends on time.
+STEADY = ("--disable-lcd-text", "--font-render-hinting=none", "--disable-partial-raster")
 
 
 @dataclass(slots=True)
@@ -44,9 +51,6 @@ class Tape:
     def answer(self, route: Route) -> None:
         """Answer a request of the page as it was answered first."""
         request = route.request
-        if request.headers.get("accept") == "text/event-stream":
-            route.fulfill(body=QUIET_STREAM, content_type="text/event-stream")
-            return
         asked = f"{request.method} {request.url} {request.post_data or ''}"
         if asked not in self.answers:
             self.answers[asked] = route.fetch()
@@ -58,7 +62,7 @@ def main() -> int:
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
     expect.set_options(timeout=1000 * PATIENCE)
-    with database() as engine, gallery(engine) as place, chromium() as browser:
+    with database() as engine, gallery(engine) as place, chromium(*STEADY) as browser:
         different = [
             name
             for scheme in SCHEMES
@@ -68,7 +72,7 @@ def main() -> int:
     for (page, width, scheme), name in SHOWN.items():
         whole = Image.open(directory / f"{page}-{scheme}-{width}.png").convert("RGB")
         whole.crop((0, 0, whole.width, SHOWN_HEIGHT)).save(PICTURES / name, optimize=True)
-    draw_contact_sheet(directory)
+    draw_contact_sheet(directory, list(place.pages))
     print("\n".join(f"{name} looked different when it was drawn again" for name in different))
     return bool(different)
 
@@ -97,8 +101,9 @@ def draw(
         place.enter(page)
         tape = Tape()
         page.route("**/v1/**", lambda route: tape.answer(route))
+        page.add_init_script(QUIET_STREAM)
         page.clock.set_fixed_time(datetime.now(UTC))
-        for name, path in PAGES.items():
+        for name, path in place.pages.items():
             file = directory / f"{name}-{scheme}-{width}.png"
             pictures = [take(page, path) for _ in range(2)]
             file.write_bytes(pictures[0])
@@ -112,6 +117,8 @@ def take(page: Page, path: str) -> bytes:
     page.goto("about:blank")
     page.goto(path)
     settle(page)
+    expect(page.locator("[data-live=live]")).to_be_visible()
+    expect(page.get_by_role("contentinfo", name="Status")).to_contain_text("machine")
     page.evaluate("document.fonts.ready")
     picture = b""
     for _ in range(MOST_LOOKS):
@@ -124,13 +131,13 @@ def take(page: Page, path: str) -> bytes:
     return picture
 
 
-def draw_contact_sheet(directory: Path) -> None:
+def draw_contact_sheet(directory: Path, names: list[str]) -> None:
     """Put all pictures on one sheet, a row for each page."""
     columns = [(scheme, width) for scheme in SCHEMES for width in WIDTHS]
     cell, line = THUMBNAIL + MARGIN, THUMBNAIL + MARGIN + 16
-    sheet = Image.new("RGB", (cell * len(columns), line * len(PAGES)), "#888888")
+    sheet = Image.new("RGB", (cell * len(columns), line * len(names)), "#888888")
     pen = ImageDraw.Draw(sheet)
-    for row, name in enumerate(PAGES):
+    for row, name in enumerate(names):
         for column, (scheme, width) in enumerate(columns):
             picture = Image.open(directory / f"{name}-{scheme}-{width}.png").convert("RGB")
             share = THUMBNAIL / picture.width

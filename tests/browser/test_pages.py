@@ -62,7 +62,7 @@ def test_every_page_and_dialog_is_accessible(visitor: Watched, place: Gallery) -
     expect(page.get_by_label("Token")).to_be_visible()
     faults = grave_faults(page, "login")
     place.enter(page)
-    for name, path in PAGES.items():
+    for name, path in place.pages.items():
         page.goto(path)
         settle(page)
         faults += grave_faults(page, name)
@@ -99,7 +99,7 @@ def test_a_narrow_or_enlarged_page_is_not_wider_than_its_window(
         page = visitor.page()
         place.enter(page)
         wide = []
-        for name, path in PAGES.items():
+        for name, path in place.pages.items():
             page.goto(path)
             settle(page)
             if (over := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:

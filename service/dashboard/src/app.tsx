@@ -18,6 +18,15 @@ const ComparePage = lazy(() => import("./pages/compare"));
 const PlanPage = lazy(() => import("./pages/plan"));
 const SettingsPage = lazy(() => import("./pages/settings"));
 
+// The router leaves an encoded slash as it is, and a signature begins with a key like team/model.
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 export function App() {
   const signIn = useSignIn();
   useEffect(() => void begin(), []);
@@ -38,7 +47,7 @@ export function App() {
           <Route path="/jobs" component={JobsPage} />
           <Route path="/jobs/:job/:view?">{({ job, view }) => <JobPage key={job} job={job} view={view ?? "overview"} />}</Route>
           <Route path="/models" component={ModelsPage} />
-          <Route path="/models/:signature">{({ signature }) => <ModelPage signature={signature} />}</Route>
+          <Route path="/models/:signature">{({ signature }) => <ModelPage signature={decode(signature)} />}</Route>
           <Route path="/cost" component={CostPage} />
           <Route path="/fleet" component={FleetPage} />
           <Route path="/events" component={EventsPage} />

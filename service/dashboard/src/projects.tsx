@@ -1,8 +1,9 @@
-import { useEffect, useState } from "react";
+import { useEffect } from "react";
 import { useLocation, useSearch } from "wouter";
 import { useApi } from "./api/queries";
 import type { CostReport, Session, Token } from "./api/types";
 import { Notice } from "./parts/basics";
+import { useLater } from "./parts/clock";
 import { usePreferences } from "./parts/preferences";
 import { keepProject, useProject } from "./parts/project";
 import css from "./app.module.css";
@@ -49,13 +50,7 @@ export function ProjectSwitcher({ session }: { session: Session }) {
 
 /** Each project with a token; for a token that may not list these, each that has spent money. */
 function useProjectNames(session: Session, chosen: string | null): string[] {
-  const [isWanted, setWanted] = useState(false);
-  // What the page itself shows is asked for first.
-  useEffect(() => {
-    const timer = window.setTimeout(() => setWanted(true), 500);
-    return () => clearTimeout(timer);
-  }, []);
-  const isAsked = isWanted && seesAll(session);
+  const isAsked = useLater() && seesAll(session);
   const tokens = useApi<{ tokens: Token[] }>(isAsked && session.role === "admin" ? "/v1/tokens" : null);
   const costs = useApi<CostReport>(isAsked && session.role !== "admin" ? "/v1/cost?by=project&limit=200" : null);
   const named = [...(tokens.data?.data.tokens ?? []).map((token) => token.project), ...(costs.data?.data.entries ?? []).map((entry) => entry.key), "default", chosen ?? ""];

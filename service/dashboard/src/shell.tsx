@@ -1,4 +1,4 @@
-import { Suspense, lazy, useEffect, useState, type ReactNode } from "react";
+import { Suspense, lazy, useEffect, useRef, useState, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 import { useConnection, type Connection } from "./api/live";
 import { signOut } from "./api/session";
@@ -9,6 +9,7 @@ import { useNow } from "./parts/clock";
 import { formatAge, formatMoment } from "./parts/format";
 import { setPreferences, usePreferences, type Theme } from "./parts/preferences";
 import { ProjectNotice, ProjectSwitcher } from "./projects";
+import { StatusBar } from "./status";
 import parts from "./parts/parts.module.css";
 import css from "./app.module.css";
 
@@ -30,6 +31,11 @@ export function Shell({ session, children }: { session: Session; children: React
   const [location] = useLocation();
   const connection = useConnection();
   const isGone = connection.state === "gone";
+  const nav = useRef<HTMLUListElement>(null);
+  // On a narrow screen the list of pages scrolls.
+  useEffect(() => {
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [location]);
   return (
     <div className={css.shell}>
       <a className={css.skip} href="#content">
@@ -56,7 +62,7 @@ export function Shell({ session, children }: { session: Session; children: React
         </button>
       </header>
       <nav className={css.nav} aria-label="Pages">
-        <ul>
+        <ul ref={nav}>
           {PAGES.map(([path, name]) => (
             <li key={path}>
               <Link href={path} aria-current={location === path || location.startsWith(`${path}/`) ? "page" : undefined}>
@@ -73,6 +79,7 @@ export function Shell({ session, children }: { session: Session; children: React
           {children}
         </div>
       </main>
+      <StatusBar session={session} />
     </div>
   );
 }

@@ -1,7 +1,6 @@
-import { explain } from "../api/client";
 import { usePages } from "../api/pages";
 import type { AuditEntry } from "../api/types";
-import { Moment, Notice } from "../parts/basics";
+import { ListState, Moment } from "../parts/basics";
 import { CopyCommands, curl } from "../parts/commands";
 import parts from "../parts/parts.module.css";
 import { DataTable } from "../parts/table";
@@ -13,9 +12,9 @@ export function Audit() {
   return (
     <>
       <div className={parts.row}>
-        <CopyCommands commands={{ cli: "scavenger token list", api: curl("GET", "/v1/audit") }} />
+        <CopyCommands commands={{ api: curl("GET", "/v1/audit") }} />
       </div>
-      {list.isError && <Notice tone="bad">{explain(list.error)}</Notice>}
+      <ListState list={list} />
       {list.data && (
         <DataTable
           label="Audit"

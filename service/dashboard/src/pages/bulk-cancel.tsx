@@ -5,7 +5,7 @@ import { cancel } from "../api/orders";
 import type { Job } from "../api/types";
 import { useAction } from "../parts/actions";
 import { isFinal } from "../parts/basics";
-import { Command, curl } from "../parts/commands";
+import { InShell, curl } from "../parts/commands";
 import { formatMoney, pluralize } from "../parts/format";
 import parts from "../parts/parts.module.css";
 import css from "./pages.module.css";
@@ -62,11 +62,12 @@ export function BulkCancel({ jobs, finish }: { jobs: readonly Job[]; finish: () 
               </li>
             ))}
           </ul>
-          <details className={parts.small}>
-            <summary>The same in a shell</summary>
-            <Command title="Command line" text={asked.map((job) => `scavenger cancel ${job.id}`).join("\n")} />
-            <Command title="API" text={asked.map((job) => curl("POST", `/v1/jobs/${job.id}/actions/cancel`)).join("\n")} />
-          </details>
+          <InShell
+            commands={{
+              cli: asked.map((job) => `scavenger cancel ${job.id}`).join("\n"),
+              api: asked.map((job) => curl("POST", `/v1/jobs/${job.id}/actions/cancel`)).join("\n"),
+            }}
+          />
           <p role="status" className={parts.small}>
             {isDone ? summarize(results) : ""}
           </p>

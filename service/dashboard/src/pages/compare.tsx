@@ -46,6 +46,7 @@ export default function ComparePage() {
       </label>
       {ids.length === 0 && <Notice>Choose two to six jobs, here or on the list of jobs.</Notice>}
       {jobs.some((query) => query.isError) && <Notice tone="bad">A job of this address does not exist, or is not yours.</Notice>}
+      {[...jobs, ...curves].some((query) => query.isPending) && <div className={parts.skeleton} role="status" aria-label="loading" />}
       {found.length > 0 && (
         <>
           <FrontOverlay entries={found} />

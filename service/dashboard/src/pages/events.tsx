@@ -1,9 +1,8 @@
 import { useEffect, useState } from "react";
-import { explain } from "../api/client";
 import { listen } from "../api/live";
 import { usePages } from "../api/pages";
 import type { Event } from "../api/types";
-import { Notice, Title } from "../parts/basics";
+import { ListState, Title } from "../parts/basics";
 import { CopyCommands, curl } from "../parts/commands";
 import parts from "../parts/parts.module.css";
 import { useFilters } from "../parts/query";
@@ -33,18 +32,20 @@ export default function EventsPage() {
           <CopyCommands commands={{ cli: "scavenger events --follow", api: curl("GET", `/v1/events${kind ? `?kind=${kind}` : ""}`) }} />
         </div>
       </div>
-      {events.isError && <Notice tone="bad">{explain(events.error)}</Notice>}
-      <EventTable
-        events={shown}
-        withJob
-        more={
-          events.hasNextPage && (
-            <button type="button" className={parts.button} onClick={() => void events.fetchNextPage()}>
-              More events
-            </button>
-          )
-        }
-      />
+      <ListState list={events} />
+      {events.data && (
+        <EventTable
+          events={shown}
+          withJob
+          more={
+            events.hasNextPage && (
+              <button type="button" className={parts.button} onClick={() => void events.fetchNextPage()}>
+                More events
+              </button>
+            )
+          }
+        />
+      )}
     </>
   );
 }

@@ -1,10 +1,9 @@
 import { Link } from "wouter";
-import { explain } from "../api/client";
 import { usePages } from "../api/pages";
 import { useApi } from "../api/queries";
 import { useSession } from "../api/session";
 import type { Machine, Sweep } from "../api/types";
-import { Chip, Moment, Money, Notice, Title, type Tone } from "../parts/basics";
+import { Chip, ListState, Moment, Money, Notice, Title, type Tone } from "../parts/basics";
 import { useNow } from "../parts/clock";
 import { CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatAge, formatSeconds, pluralize } from "../parts/format";
@@ -14,6 +13,7 @@ import { useFilters } from "../parts/query";
 import { DataTable, type Column } from "../parts/table";
 import css from "./pages.module.css";
 
+const STATES = ["intended", "launched", "ending", "gone"];
 const REFRESH = 5_000;
 
 /** Every machine: what it is for, what it costs, until when it is paid, and machines that belong to no job. */
@@ -26,7 +26,6 @@ export default function FleetPage() {
   const project = useProject();
   const loaded = list.data?.pages.flatMap((page) => page.machines) ?? [];
   const machines = project === null ? loaded : loaded.filter((machine) => machine.project === project);
-  const states = [...new Set([...machines.map((machine) => machine.state), ...(state ? [state] : [])])].toSorted();
   return (
     <>
       <div className={css.head}>
@@ -36,15 +35,15 @@ export default function FleetPage() {
             <span className={parts.muted}>State</span>
             <select className={parts.input} style={{ width: "auto" }} value={state} onChange={(event) => change({ state: event.target.value || null })}>
               <option value="">all</option>
-              {states.map((each) => (
+              {STATES.map((each) => (
                 <option key={each}>{each}</option>
               ))}
             </select>
           </label>
-          <CopyCommands commands={{ cli: "scavenger admin sweep", api: curl("GET", `/v1/machines${state ? `?state=${state}` : ""}`) }} />
+          <CopyCommands commands={{ api: curl("GET", `/v1/machines${state ? `?state=${state}` : ""}`) }} />
         </div>
       </div>
-      {list.isError && <Notice tone="bad">{explain(list.error)}</Notice>}
+      <ListState list={list} />
       {list.data && (
         <DataTable
           label="Machines"
@@ -68,7 +67,7 @@ export default function FleetPage() {
   );
 }
 
-const TONES: Record<string, Tone> = { running: "good", ready: "good", gone: "plain", failed: "bad", lost: "bad" };
+const TONES: Record<string, Tone> = { launched: "good", ending: "warning" };
 
 const COLUMNS: Column<Machine>[] = [
   { name: "machine", value: (m) => m.id, cell: (m) => <code>{m.id}</code> },

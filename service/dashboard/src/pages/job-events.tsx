@@ -1,7 +1,7 @@
 import { usePages } from "../api/pages";
 import { useApi } from "../api/queries";
 import type { Decision, Event, Job, Order } from "../api/types";
-import { Loaded, Moment } from "../parts/basics";
+import { ListState, Loaded, Moment, isFinal } from "../parts/basics";
 import { formatConfig } from "../parts/format";
 import parts from "../parts/parts.module.css";
 import { useFilters } from "../parts/query";
@@ -26,7 +26,7 @@ export default function JobEvents({ job }: { job: Job }) {
               label="Decisions"
               rows={page.decisions}
               rowKey={(decision) => String(decision.number)}
-              empty={<p className={parts.muted}>None yet: the search has not ended.</p>}
+              empty={<p className={parts.muted}>{isFinal(job.phase) ? "None: the job ended before its search did." : "None yet: the search has not ended."}</p>}
               columns={[
                 { name: "number", value: (each) => each.number, cell: (each) => each.number, isNumber: true },
                 { name: "at", value: (each) => each.at, cell: (each) => <Moment at={each.at} /> },
@@ -63,16 +63,19 @@ export default function JobEvents({ job }: { job: Job }) {
           <h2>Events</h2>
           <KindFilter events={found} kind={kind} choose={(chosen) => change({ kind: chosen })} />
         </div>
-        <EventTable
-          events={(kind ? found.filter((event) => event.kind === kind) : found).toReversed()}
-          more={
-            events.hasNextPage && (
-              <button type="button" className={parts.button} onClick={() => void events.fetchNextPage()}>
-                More events
-              </button>
-            )
-          }
-        />
+        <ListState list={events} />
+        {events.data && (
+          <EventTable
+            events={(kind ? found.filter((event) => event.kind === kind) : found).toReversed()}
+            more={
+              events.hasNextPage && (
+                <button type="button" className={parts.button} onClick={() => void events.fetchNextPage()}>
+                  More events
+                </button>
+              )
+            }
+          />
+        )}
       </section>
     </>
   );

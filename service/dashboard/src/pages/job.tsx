@@ -17,12 +17,13 @@ const TelemetryView = lazy(() => import("./telemetry"));
 const JobEvents = lazy(() => import("./job-events"));
 const Logs = lazy(() => import("./logs"));
 
+// Telemetry and logs name their command themselves, with what is chosen there.
 const VIEWS: [view: string, name: string, cli: string, api: string][] = [
   ["overview", "Overview", "show", ""],
   ["curve", "Curve", "curve", "/curve"],
-  ["telemetry", "Telemetry", "show", "/telemetry"],
+  ["telemetry", "Telemetry", "", "/telemetry"],
   ["events", "Decisions and events", "events", "/events"],
-  ["logs", "Logs", "logs", "/logs"],
+  ["logs", "Logs", "", "/logs"],
 ];
 
 export default function JobPage({ job, view }: { job: string; view: string }) {
@@ -71,7 +72,7 @@ function JobHeader({ job, etag, view }: { job: Job; etag: string | null; view: s
         </div>
         <div className={parts.row}>
           <JobActions job={job} etag={etag} />
-          {shown && <CopyCommands commands={{ cli: `scavenger ${shown[2]} ${job.id}`, api: curl("GET", `/v1/jobs/${job.id}${shown[3]}`) }} />}
+          {shown && shown[2] && <CopyCommands commands={{ cli: `scavenger ${shown[2]} ${job.id}`, api: curl("GET", `/v1/jobs/${job.id}${shown[3]}`) }} />}
         </div>
       </div>
       {job.reason && <p data-reason>{job.reason}</p>}
@@ -97,21 +98,22 @@ function JobActions({ job, etag }: { job: Job; etag: string | null }) {
   if (isFinal(job.phase) || role === "viewer") return null;
   const left = job.cost.forecast ? Math.max(Number(job.cost.forecast.amount) - Number(job.cost.accrued.amount), 0) : null;
   const saved = left === null ? "what is left of its cost" : `about ${formatMoney({ amount: left.toFixed(9), currency: "USD" })}`;
+  const inShell = (action: string) => ({ cli: `scavenger ${action} ${job.id}`, api: curl("POST", `/v1/jobs/${job.id}/actions/${action}`) });
   return (
     <>
       {job.is_paused ? (
-        <Confirm label="Resume" title={`Resume ${job.name}?`} action="Resume" confirm={() => resume(job.id, etag)} isPrimary>
+        <Confirm label="Resume" title={`Resume ${job.name}?`} action="Resume" confirm={() => resume(job.id, etag)} commands={inShell("resume")} isPrimary>
           <p>Machines are launched again and cost money from then on; training continues at its last checkpoint.</p>
         </Confirm>
       ) : (
-        <Confirm label="Pause" title={`Pause ${job.name}?`} action="Pause" confirm={() => pause(job.id, etag)}>
+        <Confirm label="Pause" title={`Pause ${job.name}?`} action="Pause" confirm={() => pause(job.id, etag)} commands={inShell("pause")}>
           <p>
             The job saves a checkpoint and all its machines are terminated: it costs nothing until it is resumed, which adds the time that machines need to start. Spent so
             far: {formatMoney(job.cost.accrued)}.
           </p>
         </Confirm>
       )}
-      <Confirm label="Cancel job" title={`Cancel ${job.name}?`} action="Cancel the job" confirm={() => cancel(job.id, etag)} isDanger>
+      <Confirm label="Cancel job" title={`Cancel ${job.name}?`} action="Cancel the job" confirm={() => cancel(job.id, etag)} commands={inShell("cancel")} isDanger>
         <p>
           The job ends for good. It saves {saved}; {formatMoney(job.cost.accrued)} are spent and stay spent.
         </p>

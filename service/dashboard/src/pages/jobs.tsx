@@ -1,10 +1,9 @@
 import { useEffect, useState } from "react";
 import { Link, useLocation } from "wouter";
-import { explain } from "../api/client";
 import { usePages } from "../api/pages";
 import { useSession } from "../api/session";
 import type { Job } from "../api/types";
-import { Bar, Chip, Moment, Money, Notice, PHASE_NAMES, PhaseChip, Title, isFinal } from "../parts/basics";
+import { Bar, Chip, ListState, Moment, Money, Notice, PHASE_NAMES, PhaseChip, Title, isFinal } from "../parts/basics";
 import { useNow } from "../parts/clock";
 import { Command, CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatConfig, formatMoney, formatPercent, formatSeconds, toNumber } from "../parts/format";
@@ -60,8 +59,7 @@ export function JobsPage() {
         </div>
       </div>
       <Filters filters={filters} change={change} />
-      {list.isError && <Notice tone="bad">{explain(list.error)}</Notice>}
-      {list.isPending && <div className={parts.skeleton} role="status" aria-label="loading" />}
+      <ListState list={list} />
       {list.data && (
         <DataTable
           label="Jobs"

@@ -1,10 +1,12 @@
-import { useEffect, useRef } from "react";
+import { useEffect, useMemo, useRef } from "react";
 import { useApi } from "../api/queries";
 import type { Job, LogPage, Machine } from "../api/types";
 import { Loaded, Notice, isFinal } from "../parts/basics";
+import { useNow } from "../parts/clock";
 import { CopyCommands, curl } from "../parts/commands";
-import { pluralize } from "../parts/format";
+import { formatMoment, pluralize } from "../parts/format";
 import parts from "../parts/parts.module.css";
+import { usePreferences } from "../parts/preferences";
 import { useFilters } from "../parts/query";
 import css from "./pages.module.css";
 
@@ -35,18 +37,22 @@ export default function Logs({ job }: { job: Job }) {
         </label>
         <CopyCommands commands={{ cli: `scavenger logs ${job.id} -f${machine ? ` --machine ${machine}` : ""}`, api: curl("GET", path) }} />
       </div>
-      <Loaded query={logs}>{(page) => <Lines page={page} />}</Loaded>
+      <Loaded query={logs}>{(page) => <Lines page={page} isEnded={isFinal(job.phase)} />}</Loaded>
     </>
   );
 }
 
-function Lines({ page }: { page: LogPage }) {
+function Lines({ page, isEnded }: { page: LogPage; isEnded: boolean }) {
   const box = useRef<HTMLPreElement>(null);
   const isAtEnd = useRef(true);
+  const now = useNow();
+  const { isUtc } = usePreferences();
+  // Machines send what they have in batches, one after the other.
+  const lines = useMemo(() => page.lines.toSorted((one, other) => Date.parse(one.at) - Date.parse(other.at) || one.number - other.number), [page]);
   useEffect(() => {
     if (isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [page]);
-  if (page.lines.length === 0) return <Notice>No line yet: machines send what the command prints every few seconds.</Notice>;
+  if (page.lines.length === 0) return <Notice>{isEnded ? "No line: the command printed nothing, or its lines are no longer kept." : "No line yet: machines send what the command prints every few seconds."}</Notice>;
   return (
     <>
       {page.dropped > 0 && <Notice tone="warning">{pluralize(page.dropped, "line")} were dropped: the machines printed faster than lines are sent.</Notice>}
@@ -61,10 +67,10 @@ function Lines({ page }: { page: LogPage }) {
           isAtEnd.current = scrollHeight - scrollTop - clientHeight < 30;
         }}
       >
-        {page.lines.map((line) => (
+        {lines.map((line) => (
           <div key={`${line.machine} ${line.number}`} data-line={line.number}>
             <span>
-              {line.at.slice(11, 19)} {line.machine.slice(-8)}{" "}
+              {formatMoment(line.at, isUtc, now)} {line.machine.slice(-8)}{" "}
             </span>
             {line.text}
           </div>

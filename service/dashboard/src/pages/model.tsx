@@ -31,11 +31,11 @@ export default function ModelPage({ signature }: { signature: string }) {
             <Title page={model.model_key}>{model.model_key}</Title>
             <div className={parts.row}>
               {(role === "operator" || role === "admin") && (
-                <Confirm label="Forget" title={`Forget ${model.model_key}?`} action="Forget" confirm={forget} isDanger>
+                <Confirm label="Forget" title={`Forget ${model.model_key}?`} action="Forget" confirm={forget} isDanger commands={{ cli: `scavenger model forget '${model.signature}'`, api: curl("POST", `${path}/actions/forget`) }}>
                   <p>The next job of this signature searches anew, which costs its probes. Running jobs keep what they chose.</p>
                 </Confirm>
               )}
-              <CopyCommands commands={{ cli: `scavenger model show ${model.signature}`, api: curl("GET", path) }} />
+              <CopyCommands commands={{ cli: `scavenger model show '${model.signature}'`, api: curl("GET", path) }} />
             </div>
           </div>
           <div className={css.two}>

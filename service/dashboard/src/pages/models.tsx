@@ -1,8 +1,7 @@
 import { Link } from "wouter";
-import { explain } from "../api/client";
 import { usePages } from "../api/pages";
 import type { StoredModel } from "../api/types";
-import { Moment, Notice, Title } from "../parts/basics";
+import { ListState, Moment, Notice, Title } from "../parts/basics";
 import { CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatNumber, formatPercent } from "../parts/format";
 import parts from "../parts/parts.module.css";
@@ -19,7 +18,7 @@ export default function ModelsPage() {
         <Title page="Models">Models</Title>
         <CopyCommands commands={{ cli: "scavenger model list", api: curl("GET", "/v1/models") }} />
       </div>
-      {list.isError && <Notice tone="bad">{explain(list.error)}</Notice>}
+      <ListState list={list} />
       {list.data && (
         <DataTable
           label="Models"

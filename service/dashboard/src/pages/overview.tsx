@@ -57,7 +57,7 @@ function FourNumbers({ job }: { job: Job }) {
       <Figure name="cost now" note={reserved ? `and ${formatMoney(reserved)} reserved` : ""} data={accrued.amount}>
         <Money value={accrued} />
       </Figure>
-      <Figure name="forecast at the end" note="an estimate" data={forecast?.amount}>
+      <Figure name="forecast at the end" note={forecast ? "an estimate" : ""} data={forecast?.amount}>
         {forecast ? "≈ " : ""}
         <Money value={forecast} />
       </Figure>

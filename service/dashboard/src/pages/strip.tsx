@@ -99,15 +99,18 @@ export function trackPath(steps: readonly { at: number; value: number }[], x: (a
   return `M${x(first.at)},${y(first.value)}${rest.map((step) => `H${x(step.at)}V${y(step.value)}`).join("")}H${right}`;
 }
 
-/** Keeps the steps whose value changes and whose labels do not overlap. */
+const LABEL_WIDTH = 26;
+
+/** Keeps the steps whose labels do not overlap; the step that lasts longest has its label first. */
 function labelledSteps(steps: readonly { at: number; value: number }[], x: (at: number) => number) {
-  let edge = Number.NEGATIVE_INFINITY;
-  return steps.filter((step, index) => {
-    if (index > 0 && steps[index - 1]?.value === step.value) return false;
-    if (x(step.at) < edge) return false;
-    edge = x(step.at) + 26;
-    return true;
-  });
+  const changes = steps.filter((step, index) => index === 0 || steps[index - 1]?.value !== step.value);
+  const last = (index: number) => (changes[index + 1]?.at ?? Number.POSITIVE_INFINITY) - (changes[index]?.at ?? 0);
+  const kept: typeof changes = [];
+  for (const [index] of [...changes.entries()].toSorted(([one], [other]) => last(other) - last(one))) {
+    const step = changes[index];
+    if (step && kept.every((each) => Math.abs(x(each.at) - x(step.at)) >= LABEL_WIDTH)) kept.push(step);
+  }
+  return kept;
 }
 
 function spaced(events: readonly Event[], x: (at: number) => number): Event[] {

@@ -36,8 +36,10 @@ export default function TelemetryView({ job }: { job: Job }) {
     const value = filters.get(name);
     if (value) query.set(name, value);
   }
-  const path = `/v1/jobs/${job.id}/telemetry`;
   const isZoomed = query.has("from");
+  // Else the series of an ended job would go on until now.
+  if (!query.has("to") && job.finished_at) query.set("to", job.finished_at);
+  const path = `/v1/jobs/${job.id}/telemetry`;
   const telemetry = useApi<Telemetry>(`${path}?${query}`, isFinal(job.phase) || isZoomed ? undefined : REFRESH);
   const zoom = (from: number, to: number) => change({ from: new Date(from * 1000).toISOString(), to: new Date(to * 1000).toISOString() });
   return (
@@ -55,7 +57,7 @@ export default function TelemetryView({ job }: { job: Job }) {
         <a className={parts.button} href={`${path}.csv?${query}`} download>
           CSV
         </a>
-        <CopyCommands commands={{ cli: `scavenger show ${job.id}`, api: curl("GET", `${path}?${query}`) }} />
+        <CopyCommands commands={{ cli: `scavenger export ${job.id} telemetry --to tensorboard`, api: curl("GET", `${path}?${query}`) }} />
       </div>
       <Loaded query={telemetry}>
         {(found) => {

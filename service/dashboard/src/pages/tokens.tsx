@@ -57,7 +57,7 @@ function Revoke({ token }: { token: Token }) {
     await queryClient.invalidateQueries({ queryKey: ["/v1/tokens"] });
   };
   return (
-    <Confirm label="Revoke" title={`Revoke the token ${token.name}?`} action="Revoke" confirm={revoke} isDanger>
+    <Confirm label="Revoke" title={`Revoke the token ${token.name}?`} action="Revoke" confirm={revoke} isDanger commands={{ cli: `scavenger token revoke ${token.id}`, api: curl("POST", `/v1/tokens/${token.id}/actions/revoke`) }}>
       <p>Requests with it are refused from now on, and its sessions end. Jobs that it submitted train on and cost what they cost.</p>
     </Confirm>
   );

@@ -81,12 +81,13 @@ function Actions({ hook }: { hook: Webhook }) {
           label="New secret"
           title="Replace the secret?"
           action="Replace"
+          commands={{ cli: `scavenger webhook rotate ${hook.id}`, api: curl("POST", `/v1/webhooks/${hook.id}/actions/rotate`) }}
           confirm={async () => setSecret((await change<Webhook>("POST", `/v1/webhooks/${hook.id}/actions/rotate`, {})).secret ?? "")}
         >
           <p>Messages are signed with both secrets for a while, so that the receiver can change in peace.</p>
         </Confirm>
       )}
-      <Confirm label="Delete" title={`Delete the webhook ${hook.url}?`} action="Delete" isDanger confirm={() => change("DELETE", `/v1/webhooks/${hook.id}`).then(refresh)}>
+      <Confirm label="Delete" title={`Delete the webhook ${hook.url}?`} action="Delete" isDanger commands={{ cli: `scavenger webhook delete ${hook.id}`, api: curl("DELETE", `/v1/webhooks/${hook.id}`) }} confirm={() => change("DELETE", `/v1/webhooks/${hook.id}`).then(refresh)}>
         <p>Nothing more is sent there, nor what waits to be sent.</p>
       </Confirm>
       {said && <span role="status">{said}</span>}

@@ -128,6 +128,21 @@ export function Loaded<T>({ query, children }: { query: UseQueryResult<Answer<T>
   return <div className={css.skeleton} role="status" aria-label="loading" />;
 }
 
+/** Stands for a list that is not there yet, or says why it could not be loaded. */
+export function ListState({ list }: { list: { isPending: boolean; isError: boolean; error: unknown; refetch: () => unknown } }) {
+  if (list.isError) {
+    return (
+      <Notice tone="bad">
+        {explain(list.error)}
+        <button type="button" className={css.button} onClick={() => void list.refetch()}>
+          Ask again
+        </button>
+      </Notice>
+    );
+  }
+  return list.isPending ? <div className={css.skeleton} role="status" aria-label="loading" /> : null;
+}
+
 export function Title({ children, page }: { children: ReactNode; page: string }) {
   useEffect(() => {
     document.title = `${page} · Scavenger`;

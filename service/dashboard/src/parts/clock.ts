@@ -1,4 +1,4 @@
-import { useSyncExternalStore } from "react";
+import { useEffect, useState, useSyncExternalStore } from "react";
 
 // One timer for every age on a page.
 
@@ -24,4 +24,16 @@ function subscribe(watcher: () => void): () => void {
 /** Returns the time in milliseconds, anew each second. */
 export function useNow(): number {
   return useSyncExternalStore(subscribe, () => now);
+}
+
+const LATER = 700;
+
+/** Becomes true once the page has had time to ask for what it shows itself. */
+export function useLater(): boolean {
+  const [isLater, setLater] = useState(false);
+  useEffect(() => {
+    const timer = window.setTimeout(() => setLater(true), LATER);
+    return () => clearTimeout(timer);
+  }, []);
+  return isLater;
 }

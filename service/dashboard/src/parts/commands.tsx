@@ -4,7 +4,8 @@ import { useAction } from "./actions";
 import css from "./parts.module.css";
 
 export interface Commands {
-  cli: string;
+  /** Missing where the command line has no such command. */
+  cli?: string;
   api: string;
 }
 
@@ -28,12 +29,23 @@ export function CopyCommands({ commands, label = COPY }: { commands: Commands; l
         <Popover.Positioner sideOffset={6} align="end" collisionPadding={8}>
           <Popover.Popup className={css.popup}>
             <Popover.Title render={<h2 />}>The same in a shell</Popover.Title>
-            <Command title="Command line" text={commands.cli} />
+            {commands.cli && <Command title="Command line" text={commands.cli} />}
             <Command title="API" text={commands.api} />
           </Popover.Popup>
         </Popover.Positioner>
       </Popover.Portal>
     </Popover.Root>
+  );
+}
+
+/** The same of an action, folded: its dialog is about money first. */
+export function InShell({ commands }: { commands: Commands }) {
+  return (
+    <details className={css.small}>
+      <summary>The same in a shell</summary>
+      {commands.cli && <Command title="Command line" text={commands.cli} />}
+      <Command title="API" text={commands.api} />
+    </details>
   );
 }
 

@@ -3,6 +3,7 @@ import { useState, type ReactNode } from "react";
 import { explain } from "../api/client";
 import { useAction } from "./actions";
 import { Notice } from "./basics";
+import { InShell, type Commands } from "./commands";
 import css from "./parts.module.css";
 
 /** Asks before an action that costs or saves money, and says why the controller refused it. */
@@ -15,6 +16,7 @@ export function Confirm({
   isDanger = false,
   isPrimary = false,
   isDisabled = false,
+  commands,
 }: {
   label: ReactNode;
   title: string;
@@ -24,6 +26,8 @@ export function Confirm({
   isDanger?: boolean;
   isPrimary?: boolean;
   isDisabled?: boolean;
+  /** The same action in a shell. */
+  commands?: Commands;
 }) {
   const [isOpen, setOpen] = useState(false);
   const [isBusy, setBusy] = useState(false);
@@ -58,6 +62,7 @@ export function Confirm({
           <AlertDialog.Description render={<div />} className={css.stack}>
             {children}
           </AlertDialog.Description>
+          {commands && <InShell commands={commands} />}
           {refusal !== null && <Notice tone="bad">{explain(refusal)}</Notice>}
           <div className={css.actions}>
             <AlertDialog.Close className={css.button}>Keep as it is</AlertDialog.Close>
