@@ -251,6 +251,9 @@ class Fleet:
         now, provider = present(), self.clouds[vm.cloud]
         boot = timedelta(seconds=provider.traits.max_boot_seconds)
         with under_lease(self.engine, lease) as connection:
+            # An order that is just stored may lower the cap. One that found no lease, as this one
+            # was not taken yet, holds only the job.
+            vms.lock_job(connection, job.id)
             current = load_ordered_job(connection, job.id)
             if current is None or current.is_held:
                 return None  # this call may have waited for long

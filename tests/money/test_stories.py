@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from scavenger.order_schemas import ChangeWish
 from scavenger.schemas import JobPhase
 from service import ledger
 from service.reconciler.diff import PAID_LATE
@@ -90,6 +91,19 @@ def test_lists_from_before_a_machine_could_be_there_prove_nothing(make: Make) ->
     purse.wait(100.0)  # both came meanwhile, and no controller looked
     purse.omit(0, ticks=True)
     promises.check(purse.world)
+
+
+def test_a_launch_that_waits_for_an_order_is_paid_by_the_new_cap(make: Make) -> None:
+    """The controller has just taken the job, so that the order found no lease to wait for."""
+    purse = make("2 USD")
+    world = purse.world
+    world.cloud.faults.next("launch", LostRequest(), None, 2)
+    purse.tick(0)
+    purse.wait(60.0)
+    least = ledger.committed(world.rows())
+    world.order_beside_a_tick(ChangeWish.model_validate({"limits": {"max_cost": f"{least} USD"}}))
+    assert world.cap == least
+    promises.check(world)
 
 
 def test_a_list_that_was_refused_leaves_nothing_out_later(make: Make) -> None:

@@ -18,6 +18,7 @@ from scavenger.job.fields import format_money
 from scavenger.job.spec import JobSpec
 from scavenger.order_schemas import (
     ChangeRequest,
+    ChangeWish,
     OrderKind,
     PauseRequest,
     ProbeRequest,
@@ -36,7 +37,7 @@ from service.background import SpotPriceWatch
 from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
-from service.db import controllers, directives, jobs, schema, vms, workers
+from service.db import controllers, directives, jobs, orders, schema, vms, workers
 from service.db.vms import Vm
 from service.errors import LeaseLost, ProviderUnavailable
 from service.offers import SeenPrice
@@ -322,6 +323,19 @@ class World:
             other.start()
         other.join()
         self._obey(truth, answers[0].remaining)
+
+    def order_beside_a_tick(self, wish: ChangeWish) -> None:
+        """Let the holder of the lease tick while an order is stored that holds the job alone."""
+        assert self.holder is not None
+        tick = threading.Thread(target=self.tick, args=(self.holder,))
+        with self.engine.begin() as connection:
+            vms.lock_job(connection, JOB)
+            now = self.clock.moment()
+            orders.give_order(connection, JOB, "change", wish, reason="", by="a token", now=now)
+            tick.start()
+            self._wait_for_lock(tick)
+        tick.join()
+        self.announce()
 
     def _give(self, connection: Connection, wish: str) -> None:
         """Give an order as the API does; its figures are those of the moment."""
