@@ -87,7 +87,8 @@ def _check_key(key: str) -> str:
 
 
 LabelText = Annotated[str, Strict(), Field(min_length=1, max_length=200)]
-EpochCount = Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+# What is less is no sample of any dataset, and its time is so short that shares of it overflow.
+EpochCount = Annotated[float, Strict(), Field(ge=1e-9, le=1_000_000, allow_inf_nan=False)]
 
 
 class ModelSpec(SpecModel):

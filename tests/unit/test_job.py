@@ -586,7 +586,11 @@ SECRET = (
         ({"target": {"goal": float("inf")}}, "target.goal: infinity is not allowed: write a finit"),
         ({"target": {"goal": "0.97"}}, 'target.goal: must be a number, got "0.97": write e.g. 0.9'),
         ({"target": {"goal": None}}, "target.goal: has no value: write e.g. 0.97"),
-        ({"target": {"max_epochs": 0}}, "target.max_epochs: must be above 0, got 0"),
+        ({"target": {"max_epochs": 0}}, "target.max_epochs: must be at least 1e-09, got 0"),
+        (
+            {"target": {"max_epochs": 5e-324}},
+            "target.max_epochs: must be at least 1e-09, got 5e-324",
+        ),
         (
             {"target": {"max_epochs": 2e6}},
             "target.max_epochs: must be at most 1000000, got 2000000",
