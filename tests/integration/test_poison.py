@@ -33,6 +33,8 @@ ONE_IN = int(os.environ.get("POISON_ONE_IN", "12"))
 # and only with a bucket the third.
 # A model that was forgotten is there no more.
 NOT_FOR_ALL = ("package", "ca", "get_newest_checkpoint", "get_model")
+# Read whole, and refused as its path names another checkpoint.
+REFUSED_LATER = ("put_checkpoint",)
 PROGRESS = {
     "generation": 1,
     "iteration": 1,
@@ -99,6 +101,37 @@ GOOD: Mapping[str, Any] = {
         "objective": {"time_weight": 0.5},
         "reason": "the budget grew",
     },
+    "import_prices": {
+        "prices": [
+            {
+                "provider": "aws",
+                "region": "eu-north-1",
+                "item": "t3.micro",
+                "unit": "machine_hour",
+                "market": "on_demand",
+                "price": "0.01",
+                "vcpus": 2.0,
+                "memory_gib": 1.0,
+                "accelerator": "",
+                "accelerators": 0,
+                "as_of": "2026-01-01T12:00:00Z",
+            }
+        ]
+    },
+    "sign_in": {"token": "scv_x"},
+    "notice": {"worker": WORKER, "reason": "spot", "ends_at": "2026-01-01T12:02:00Z"},
+    "store_log": {
+        "worker": WORKER,
+        "printed": 1,
+        "lines": [{"number": 1, "at": "2026-01-01T12:00:00Z", "text": "epoch 1"}],
+    },
+    "report_trouble": {"why": "the bucket refused a part"},
+    "put_checkpoint": {
+        "generation": 0,
+        "iteration": 0,
+        "parts": [{"file": "state.json", "size": 1, "sha256": "0" * 64}],
+        "is_sent": False,
+    },
     "exit_": {"worker": WORKER, "code": 1, "tail": "", "cause": "", "restarts": True},
 }
 
@@ -119,9 +152,14 @@ class Target:
 
     @property
     def good(self) -> Any:
-        """A body as it should be; where none is written down, one with every key."""
-        media = self.operation["requestBody"]["content"]["application/json"]
-        return GOOD.get(self.name, dict.fromkeys(media["schema"].get("properties", ())))
+        """A body as it should be."""
+        return GOOD[self.name]
+
+    @property
+    def takes_json(self) -> bool:
+        """Whether it takes a body that can be poisoned inside."""
+        body = self.operation.get("requestBody", {"content": {}})
+        return "application/json" in body["content"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +254,21 @@ def test_no_header_is_poison(victim: Victim) -> None:
                 victim.swallow(what, target, headers={header: value}, content=b"{}")
 
 
+def test_every_body_is_read_before_it_is_poisoned(victim: Victim) -> None:
+    """Beside a place that is refused anyway, poison in another would never be read."""
+    targets = {target.name: target for target in victim.targets() if target.takes_json}
+    assert targets.keys() == GOOD.keys()
+    for target in targets.values():
+        answer = victim.swallow("as it should be", target, content=json.dumps(target.good).encode())
+        assert answer.status_code != 422 or target.name in REFUSED_LATER, answer.text
+
+
 def test_no_body_is_poison(victim: Victim) -> None:
     sent = 0
     for target in victim.targets():
         if target.method == "GET":
             continue
-        body = target.operation.get("requestBody", {"content": {}})
-        takes_one = "application/json" in body["content"]
-        inside = poison.poisoned(target.good, ONE_IN) if takes_one else ()
+        inside = poison.poisoned(target.good, ONE_IN) if target.takes_json else ()
         texts = ((name, text.encode()) for name, text in inside)
         for name, content in (*poison.BODIES.items(), *texts):
             victim.swallow(name, target, content=content)
