@@ -72,11 +72,15 @@ def test_the_quickstart_runs_as_written(workplace: Path) -> None:
     said = run(workplace, 900)
     alone = re.findall(r"^error (0\.\d+)$", said, re.MULTILINE)
     assert len(alone) == 2, "before and after three lines were changed"
-    assert "probe 3 settled" in said, said
-    assert re.search(r"● measured.*(?:\n.*)*✔ chosen", said), said
+    assert re.search(r"^Plan plan_\w+ ", said, re.MULTILINE), said
+    assert "probe 1 settled" in said, said
+    assert "● measured" in said, said
+    assert re.search(r"^http://127\.0\.0\.1:\d+/jobs/\w+#code=\w+", said, re.MULTILINE), said
     assert re.search(r"^surface/network +1 ", said, re.MULTILINE), said
     assert "no search: model of 1 earlier job" in said, said
-    assert said.count("✔ target 30 epochs at batch 32 reached") == 3, said
+    assert re.search(r"^ *1 +done +resize to K=1 B=32", said, re.MULTILINE), said
+    assert re.search(r"resize +.*K=1 B=32", said), said
+    assert said.count("✔ target 45 epochs at batch 32 reached") == 2, said
 
 
 def test_the_page_on_measurements_runs_as_written(tmp_path: Path) -> None:
