@@ -38,6 +38,14 @@ window.EventSource = class extends EventTarget {
   close() {}
 };
 """
+# The head of a table that sticks is drawn where it was first put, to a part of a pixel.
+DRAW_AGAIN = """
+() => {
+  document.body.style.display = "none";
+  void document.body.offsetHeight;
+  document.body.style.display = "";
+}
+"""
 # Text on a layer of its own has other edges than text on the page, and which it is depends on time.
 STEADY = ("--disable-lcd-text", "--font-render-hinting=none", "--disable-partial-raster")
 
@@ -97,11 +105,11 @@ def draw(
     size = {"width": width, "height": HEIGHT}
     options = {"color_scheme": scheme, "viewport": size, "reduced_motion": "reduce"}
     with watched(browser, place.url, timezone_id="UTC", locale="en-GB", **options) as visitor:
+        visitor.context.add_init_script(QUIET_STREAM)
         page = visitor.page()
         place.enter(page)
         tape = Tape()
         page.route("**/v1/**", lambda route: tape.answer(route))
-        page.add_init_script(QUIET_STREAM)
         page.clock.set_fixed_time(datetime.now(UTC))
         for name, path in place.pages.items():
             file = directory / f"{name}-{scheme}-{width}.png"
@@ -120,6 +128,7 @@ def take(page: Page, path: str) -> bytes:
     expect(page.locator("[data-live=live]")).to_be_visible()
     expect(page.get_by_role("contentinfo", name="Status")).to_contain_text("machine")
     page.evaluate("document.fonts.ready")
+    page.evaluate(DRAW_AGAIN)
     picture = b""
     for _ in range(MOST_LOOKS):
         before, picture = (
