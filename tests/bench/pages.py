@@ -1,34 +1,53 @@
 """Weight and speed of the dashboard: what is loaded, first paint, a limit moved on a large curve.
 
 The list has 1 000 jobs beside those that train, the database as many records as are asked for, and
-the large curve 2 000 options. Prints each figure beside its limit and fails when one is missed.
-Other programs on the computer make figures worse. Run by ``make bench-pages``.
+the large curve 2 000 options. One job has a million records of its own. An event counts from before
+it is recorded until the page of its job shows it. Prints each figure beside its limit and fails
+when one is missed. Other programs on the computer make figures worse. Run by ``make bench-pages``.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import random
 import re
 import statistics
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
-from sqlalchemy import Engine
+from sqlalchemy import Engine, func, select, text
 
 from service.dashboard_files import STATIC_DIRECTORY
+from service.db.jobs import record_event
+from service.db.schema import chunks
+from tests.bench.load import percentile
 from tests.browser.chromium import PATIENCE, chromium, watched
-from tests.browser.gallery import JOB, Gallery, copy_jobs, gallery
+from tests.browser.gallery import JOB, Gallery, copy_jobs, gallery, settle
 from tests.browser.pictures import database
 from tests.browser.visit import shown_chart
 
 FIRST_WEIGHT, WEIGHT = 250_000, 330_000  # bytes by gzip
-FIRST_PAINT, INTERACTIVE, FRAME, SERIES = 0.5, 1.0, 0.05, 0.15  # seconds
-VISITS, MOVES, OPTIONS = 5, 40, 2000
+FIRST_PAINT, INTERACTIVE, FRAME, ON_SCREEN = 0.5, 1.0, 0.05, 1.0  # seconds
+SERIES, LONG_SERIES = 0.15, 0.5  # seconds
+VISITS, MOVES, OPTIONS, EVENTS = 5, 40, 2000, 25
+LONG_JOB, LONG_RECORDS = "job_0003", 1_000_000
+PAUSE = 1.0  # seconds at most between two events, so that they fall anywhere between two looks
 TRAINING = 100  # jobs that share the records: 100 000 each of ten million
+# More reports of a job, like those it has, between the first and the last of them.
+LENGTHEN = text("""
+INSERT INTO chunks (received_at, worker, sequence, job, generation, rows, columns)
+SELECT first + (last - first) * random(), like_it.worker, 1000000000 + n * like_it.rows,
+    like_it.job, like_it.generation, like_it.rows, like_it.columns
+FROM (SELECT * FROM chunks WHERE job = :job LIMIT 1) AS like_it,
+    (SELECT min(received_at) AS first, max(received_at) AS last
+        FROM chunks WHERE job = :job) AS span,
+    LATERAL generate_series(1, :rows / like_it.rows) AS n
+""")
 FRAME_TIMES = """
 async (moves) => {
   const slider = document.querySelector("[data-limit=maxCost]");
@@ -55,21 +74,36 @@ def main() -> int:
     asked = reader.parse_args()
     expect.set_options(timeout=1000 * PATIENCE)
     results = weigh(STATIC_DIRECTORY)
+    began = time.monotonic()
     with (
         database() as engine,
         gallery(engine, TRAINING, asked.records) as place,
         chromium() as browser,
     ):
-        fill(engine, asked.jobs)
+        fill(engine, asked.jobs, min(LONG_RECORDS, asked.records))
+        print(f"  {count_records(engine):,} records, filled in {time.monotonic() - began:.0f} s")
         results += time_list(browser, place)
-        results.append(time_series(place))
+        results.append(time_series(place, JOB, SERIES))
+        results.append(time_series(place, LONG_JOB, LONG_SERIES))
         results.append(time_limit(browser, place))
+        results.append(time_events(engine, browser, place))
     return 0 if all(results) else 1
 
 
-def fill(engine: Engine, jobs: int) -> None:
+def fill(engine: Engine, jobs: int, records: int) -> None:
+    """Add jobs, and records to the one that is to have many."""
     with engine.begin() as connection:
         copy_jobs(connection, jobs)
+        known = count_records(engine, LONG_JOB)
+        connection.execute(LENGTHEN, {"job": LONG_JOB, "rows": max(0, records - known)})
+
+
+def count_records(engine: Engine, job: str | None = None) -> int:
+    query = select(func.coalesce(func.sum(chunks.c.rows), 0))
+    with engine.connect() as connection:
+        return int(
+            connection.execute(query.where(chunks.c.job == job) if job else query).scalar_one()
+        )
 
 
 def told(what: str, value: float, limit: float, unit: str) -> bool:
@@ -116,16 +150,35 @@ def first_paint(page: Page) -> float:
     return float(page.evaluate(paint))
 
 
-def time_series(place: Gallery) -> bool:
+def time_series(place: Gallery, job: str, limit: float) -> bool:
     """Time three series of one job, at 2 000 points."""
-    path = f"/v1/jobs/{JOB}/telemetry?series=step_time,compute_time,sync_time&points=2000"
+    path = f"/v1/jobs/{job}/telemetry?series=step_time,compute_time,sync_time&points=2000"
     taken = []
     for _ in range(VISITS):
         began = time.perf_counter()
         answer = place.ask("GET", path, timeout=PATIENCE)
         taken.append(time.perf_counter() - began)
         assert answer.is_success, answer.text
-    return told("three series of telemetry, median", statistics.median(taken), SERIES, "s")
+    return told(f"three series of {job}, median", statistics.median(taken), limit, "s")
+
+
+def time_events(engine: Engine, browser: Browser, place: Gallery) -> bool:
+    """Time events from before they are recorded until a page shows them."""
+    taken = []
+    with watched(browser, place.url) as visitor:
+        page = visitor.page()
+        place.enter(page)
+        page.goto(f"/jobs/{JOB}/events")
+        settle(page)
+        for number in range(EVENTS):
+            said = f"bench event {number:03}"
+            began = time.perf_counter()
+            with engine.begin() as connection:
+                record_event(connection, JOB, datetime.now(UTC), "bench", said)
+            page.get_by_text(said).first.wait_for()
+            taken.append(time.perf_counter() - began)
+            page.wait_for_timeout(PAUSE * 1000 * random.random())
+    return told(f"{EVENTS} events to the screen, p95", percentile(taken, 0.95), ON_SCREEN, "s")
 
 
 def time_limit(browser: Browser, place: Gallery) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +12,7 @@ import httpx
 from playwright.sync_api import Page, expect
 from sqlalchemy import Connection, Engine, text
 
+from service.background import PgListener
 from service.clouds.labels import ResourceLabels
 from service.dashboard_files import DashboardFiles
 from service.db import partitions
@@ -112,11 +113,19 @@ def gallery(engine: Engine, jobs: int = JOBS, records: int = RECORDS) -> Iterato
     cloud = FakeCloud(VirtualClock(), Settings(page=1000))
     with engine.begin() as connection:
         partitions.create_ahead(connection)
-    with CloudServer(cloud) as server, host(engine, DashboardFiles.read()) as controller:
+    with (
+        CloudServer(cloud) as server,
+        host(engine, DashboardFiles.read()) as controller,
+        ExitStack() as stack,
+    ):
         provider = FakeCloudProvider(server.url, "account")
         labels = ResourceLabels("gallery", b"a secret")
         Fleet(engine, provider, labels, jobs, records, WISHES).build()
         provider.close()
+        streams = controller.app.state.streams
+        listener = PgListener(engine.url, streams.note_job, streams.wake, streams.wake)
+        stack.callback(listener.stop)
+        listener.start()
         place = Gallery(controller.url, {"Authorization": f"Bearer {KEYS.home_token}"})
         place.add_pages()
         yield place
