@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Depends, Query
-from pydantic import AwareDatetime
 
 from scavenger.schemas import JobPhase, JobView
 from service.api.openapi import ResponseDocs, page_responses
-from service.api.validation import TextRule
+from service.api.validation import Moment, TextRule
 from service.db.jobs import JobFilter
 
 
@@ -44,7 +43,7 @@ JobProject = Annotated[
     str | None, Query(alias="project", description="Only jobs of this project", min_length=1)
 ]
 JobsSince = Annotated[
-    AwareDatetime | None,
+    Moment | None,
     Query(alias="since", description="Only jobs submitted at this moment or later (RFC 3339)"),
 ]
 JobFieldNames = Annotated[

@@ -101,6 +101,7 @@ def test_a_filter_opens_no_other_project(house: House, stored: list[dict[str, An
         ({"fields": "name,prize"}, "write fields of a job, separated by commas: advice, applied"),
         ({"since": "yesterday"}, "valid datetime"),
         ({"since": "2026-01-01T00:00:00"}, "timezone"),
+        ({"since": "0.5"}, "write a moment such as"),
         ({"state": "failed"}, 'there is no parameter "state" here'),
     ],
 )

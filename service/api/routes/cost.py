@@ -6,13 +6,14 @@ from decimal import Decimal
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime, TypeAdapter
+from pydantic import TypeAdapter
 
 from scavenger.schemas import CostEntryView, CostReportView, MoneyView
 from service.api.dependencies import State
 from service.api.openapi import page_responses
 from service.api.pagination import Page
 from service.api.security import GuardedRoute, Viewer
+from service.api.validation import Moment
 from service.db import costs
 from service.state.costs import CostGrouping, CostSpan, divide_cost, missing_costs
 
@@ -25,7 +26,7 @@ OWNED = ("job", "model", "project")  # groupings that need to know whose each ma
 
 Grouping = Annotated[CostGrouping, Query(description="What one entry is; days are those of UTC")]
 CostSince = Annotated[
-    AwareDatetime | None,
+    Moment | None,
     Query(description="Only what was spent from this moment on (RFC 3339)"),
 ]
 

@@ -8,7 +8,6 @@ from io import StringIO
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
-from pydantic import AwareDatetime
 
 from scavenger.errors import DocumentProblem
 from scavenger.job.fields import closest_name
@@ -18,6 +17,7 @@ from service.api.openapi import answers_problems
 from service.api.problems import ApiProblem
 from service.api.routes.jobs import find_job
 from service.api.security import VIEWER, GuardedRoute
+from service.api.validation import Moment
 from service.db.jobs import StoredJob
 from service.state.telemetry import TelemetryQuery, load_telemetry, series_names
 
@@ -38,11 +38,11 @@ SeriesNames = Annotated[
     ),
 ]
 SpanBegin = Annotated[
-    AwareDatetime | None,
+    Moment | None,
     Query(alias="from", description="Where they begin; else where the job does (RFC 3339)"),
 ]
 SpanEnd = Annotated[
-    AwareDatetime | None, Query(alias="to", description="Where they end; else now (RFC 3339)")
+    Moment | None, Query(alias="to", description="Where they end; else now (RFC 3339)")
 ]
 BucketCount = Annotated[
     int, Query(description="Entries of each series at most", ge=MIN_POINTS, le=MAX_POINTS)
