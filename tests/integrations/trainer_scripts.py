@@ -115,7 +115,40 @@ def lightning_trainer(job) -> nn.Module:
     return model
 
 
-TRAINERS = {"transformers": hugging_face, "lightning": lightning_trainer}
+def keras_fit(job) -> nn.Module:
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+
+    from worker_agent.integrations.keras import KerasSessionCallback, session_loader
+
+    keras.config.set_floatx("float64")
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.layers.Dense(WIDTH, activation="tanh"), keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.AdamW(0.01, clipnorm=1.0), loss)
+    numbers = Numbers()
+    loader = torch.utils.data.DataLoader(numbers, batch_size=BATCH, collate_fn=pairs_of)
+    callback = KerasSessionCallback(job)
+    model.fit(
+        session_loader(job, model, loader, epochs=EPOCHS, seed=9),
+        steps_per_epoch=10,
+        epochs=callback.epochs,
+        validation_data=(numbers.inputs.numpy(), numbers.labels.numpy()),
+        verbose=0,
+        callbacks=[callback],
+    )
+    return model
+
+
+def pairs_of(rows: list[dict[str, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return inputs and labels of rows, as Keras takes them."""
+    return (
+        torch.stack([row["inputs"] for row in rows]),
+        torch.stack([row["labels"] for row in rows]),
+    )
+
+
+TRAINERS = {"transformers": hugging_face, "lightning": lightning_trainer, "keras": keras_fit}
 
 
 def main(name: str) -> None:
@@ -124,7 +157,8 @@ def main(name: str) -> None:
     torch.set_num_threads(1)
     with worker_agent.session() as job:
         model = TRAINERS[name](job)
-    weights = torch.cat([each.detach().flatten() for each in model.parameters()]).tolist()
+    trained = [each for each in model.parameters() if each.requires_grad]
+    weights = torch.cat([each.detach().flatten() for each in trained]).tolist()
     facts = {"iteration": job.iteration, "is_leader": job.is_leader, "weights": weights}
     worker = os.environ.get("SCAVENGER_WORKER", "alone")
     Path(f"{worker}.json").write_text(json.dumps(facts))
