@@ -19,6 +19,7 @@ class EventKind(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     CAPPED = "capped"
+    BUDGET = "budget"
     CHOICE = "choice"
     ADVICE = "advice"
     PROBE = "probe"
@@ -49,12 +50,13 @@ class EventKind(StrEnum):
     ROWS_REJECTED = "rows_rejected"
 
 
-# What a person wants to hear of who is not watching: jobs that end, diverge, or cost for ever.
+# What a person who is not watching wants to hear: jobs that end, diverge, or cost much or for ever.
 NOTABLE_EVENTS = (
     EventKind.SUCCEEDED,
     EventKind.FAILED,
     EventKind.CANCELLED,
     EventKind.CAPPED,
+    EventKind.BUDGET,
     EventKind.NOT_FINITE,
     EventKind.UNDELETABLE,
 )

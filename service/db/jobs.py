@@ -73,6 +73,7 @@ class StoredJob:
         epochs_to_target: Reference epochs the target took, once reached.
         waiting: What keeps it from going on, and until when; None while nothing does.
         diverged: Whether its loss or its target's metric was not finite in the end.
+        budget_told: Percent of its cap that its events say is spent.
     """
 
     id: str
@@ -93,6 +94,7 @@ class StoredJob:
     project: str = FIRST_PROJECT
     waiting: str | None = None
     diverged: bool = False
+    budget_told: int = 0
 
     @property
     def is_ended_or_ending(self) -> bool:
@@ -136,6 +138,7 @@ def create(
         "reason": "waiting to start",
         "search": "",
         "diverged": False,
+        "budget_told": 0,
     }
     connection.execute(insert(outcomes).values(job=job, **begun))
     notify_job_changed(connection, job)

@@ -104,6 +104,7 @@ outcomes = Table(
     Column("worker_exit_code", Integer),
     Column("epochs_to_target", Double),
     Column("diverged", Boolean, nullable=False),
+    Column("budget_told", Integer, nullable=False, server_default="0"),
     moment_column("finished_at"),
     Column("waiting", Text),
     moment_column("due_from"),

@@ -130,6 +130,20 @@ class EndOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteBudget:
+    """Write down how much of its cap a job has spent.
+
+    Attributes:
+        share: Percent.
+        is_news: Whether an event tells it.
+    """
+
+    share: int
+    why: str
+    is_news: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Write down how the job ended.
 
@@ -178,6 +192,7 @@ RecordedAction = (
     | Replan
     | ObeyOrder
     | EndOrder
+    | NoteBudget
     | Finish
     | Blocked
     | Unblocked

@@ -22,6 +22,7 @@ from service.clouds.inventory import CloudListing
 from service.clouds.provider import InstanceState
 from service.db.vms import Vm
 from service.reconciler.actions import Action, Idle
+from service.reconciler.budget import next_share_at
 from service.reconciler.diff import launch_retry_at, termination_retry_at
 from service.reconciler.timeouts import (
     ALL_WORKERS_SILENT_TIMEOUT,
@@ -258,6 +259,9 @@ def limit_deadlines(state: JobState) -> Iterator[datetime]:
         yield state.began_at + timedelta(seconds=limits.max_time)
     if limits.max_cost is None or not any(vm.price_per_hour for vm in state.vms if vm.is_alive):
         return
+    share_at = next_share_at(state, CAP_HORIZON, CAP_PRECISION)
+    if share_at is not None:
+        yield share_at
     # What machines cost never falls, so the moment is found by halving.
     low, high = state.now, state.now + CAP_HORIZON
     if ledger.accrued(state.vms, high + ledger.POWER_OFF_GRACE) <= limits.max_cost:

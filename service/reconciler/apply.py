@@ -34,6 +34,7 @@ from service.reconciler.actions import (
     EndOrder,
     Finish,
     KeepConfig,
+    NoteBudget,
     ObeyOrder,
     PublishDirective,
     RecordedAction,
@@ -100,6 +101,10 @@ def record_action(
             orders.end_order(connection, job, number, ended, why, now)
             said = f"order {number} {ended}: {why}"
             record_event(connection, job, now, "order", said, event_data(action))
+        case NoteBudget(share, why, is_news):
+            jobs.change_outcome(connection, job, budget_told=share)
+            if is_news:
+                record_event(connection, job, now, "budget", why, event_data(action))
         case Blocked(why):
             jobs.change_outcome(connection, job, waiting=why)
             record_event(connection, job, now, "waiting", why)
@@ -294,6 +299,8 @@ def event_data(action: Action) -> dict[str, object]:
             return {"order": order, **config_data(config)}
         case EndOrder(order, ended):
             return {"order": order, "state": ended}
+        case NoteBudget(share):
+            return {"share": share}
         case Replan(config, noise_scale, _, _):
             moved = {} if config is None else config_data(config)
             return {"noise_scale": noise_scale, **moved}

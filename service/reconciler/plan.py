@@ -35,12 +35,14 @@ from service.reconciler.actions import (
     Idle,
     KeepConfig,
     Launch,
+    NoteBudget,
     ObeyOrder,
     PublishDirective,
     StoreProbe,
     Terminate,
     Unblocked,
 )
+from service.reconciler.budget import note_budget
 from service.reconciler.directives import choose_members, next_directive, shrink_config
 from service.reconciler.endings import (
     clean_up,
@@ -103,7 +105,7 @@ def plan(state: JobState) -> Action:
             return action
         case Finish():
             return complete_reason(state, action)
-        case EndOrder() | ObeyOrder():
+        case EndOrder() | ObeyOrder() | NoteBudget():
             return action
         case _ if said is not None and not state.job.phase.is_final:
             return Unblocked(f"going on, after: {said}")
@@ -129,6 +131,7 @@ def decide_action(state: JobState) -> Action:
         end_at_limit,
         end_by_itself,
         end_on_failure,
+        note_budget,
         obey_change,
         hold_paused,
         repair,

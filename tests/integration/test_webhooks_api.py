@@ -12,7 +12,7 @@ from tests.integration.house import House, code_of
 from tests.integration.test_outbound import LITERALS, NOT_ADDRESSES
 
 URL = "https://hooks.example.org/scavenger"
-NOTABLE = ["cancelled", "capped", "failed", "not_finite", "succeeded", "undeletable"]
+NOTABLE = ["budget", "cancelled", "capped", "failed", "not_finite", "succeeded", "undeletable"]
 
 
 def make(house: House, maker: str = "", headers: Any = None, **wish: Any) -> Any:

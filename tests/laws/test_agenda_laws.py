@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
 from scavenger.schemas import JobPhase
-from service.reconciler.actions import Blocked, Idle
+from service.reconciler.actions import Blocked, Idle, NoteBudget
 from service.reconciler.agenda import Agenda, needs_polling, next_deadline, time_to_rest
 from service.reconciler.endings import max_launches
 from service.reconciler.plan import plan
@@ -59,6 +59,9 @@ def test_no_plan_changes_before_the_next_deadline(
 def at_rest(state: JobState) -> JobState | None:
     """Return a state that has said what it waits for, or None if there is something to do."""
     action = plan(state)
+    if isinstance(action, NoteBudget):
+        state = replace(state, job=replace(state.job, budget_told=action.share))
+        action = plan(state)
     if isinstance(action, Blocked):
         state = replace(state, job=replace(state.job, waiting=action.why))
         action = plan(state)

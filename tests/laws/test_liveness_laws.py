@@ -32,6 +32,7 @@ from service.reconciler.actions import (
     Idle,
     KeepConfig,
     Launch,
+    NoteBudget,
     PublishDirective,
     StoreProbe,
     Terminate,
@@ -163,6 +164,9 @@ class World:
                 self.choose(run.config, why)
             case KeepConfig(config, why):
                 self.choose(config, why)
+            case NoteBudget(share):
+                assert share > self.job.budget_told
+                self.job = replace(self.job, budget_told=share)
             case Blocked(why):
                 self.job = replace(self.job, waiting=why)
             case Unblocked():

@@ -815,7 +815,7 @@ export interface components {
          * @description Kind of an event, as ``GET /v1/jobs/{job}/events`` shows it; ``*`` stands for all.
          * @enum {string}
          */
-        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "waiting" | "resumed" | "not_finite" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
+        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "waiting" | "resumed" | "not_finite" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
         /**
          * EventList
          * @description One page of events, oldest first.
