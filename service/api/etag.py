@@ -23,7 +23,13 @@ ENTITY_TAG = re.compile(r'(W/)?"([!#-~]*)"')
 MEASURED_FIELDS = {"progress", "indicators", "cost", "elapsed", "eta"}
 # What a search changes from probe to probe.
 PROBED_FIELDS = {
-    *("reason", "target", "applied", "generation", "search", "workers_alive", "servers_alive")
+    "reason",
+    "target",
+    "applied",
+    "generation",
+    "search",
+    "workers_alive",
+    "servers_alive",
 }
 CLOCK_FIELDS: dict[str, bool | set[str]] = {
     "elapsed": True,
