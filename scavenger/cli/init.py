@@ -129,9 +129,9 @@ def find_python(directory: Path) -> str:
 
 
 def read_script(text: str) -> ScriptFacts:
-    """Read what a script tells; nothing where it is no Python.
+    r"""Read what a script tells; nothing where it is no Python.
 
-    >>> read_script("import torch\\nBATCH = 64\\nfor epoch in range(5): train(BATCH)").epochs
+    >>> read_script("import torch\nBATCH = 64\nfor epoch in range(5): train(BATCH)").epochs
     5
     """
     try:
