@@ -18,8 +18,7 @@ from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import TradeoffPoint, pareto_front
 from scavenger.planning.knee import Knee
 from scavenger.report import find_dominating, marginal_prices
-from scavenger.schemas import (
-    ConfigView,
+from scavenger.schemas.curves import (
     CurveView,
     LimitChancesView,
     LimitsView,
@@ -28,6 +27,7 @@ from scavenger.schemas import (
     WantedBasis,
     point_id,
 )
+from scavenger.schemas.jobs import ConfigView
 
 # Of a limit that is used up: a limit has to be positive.
 NOTHING = 1e-9

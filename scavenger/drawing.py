@@ -31,7 +31,8 @@ from scavenger.plane import (
     steps_through,
     write,
 )
-from scavenger.schemas import ConfigView, CurveView, PointView
+from scavenger.schemas.curves import CurveView, PointView
+from scavenger.schemas.jobs import ConfigView
 
 # Below this support the knee is a range, and two hollow stars mark its ends.
 SURE_KNEE = 0.6

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from scavenger.job.fields import format_duration
 from scavenger.money import format_dollars
-from scavenger.schemas import CurveView, PointView
+from scavenger.schemas.curves import CurveView, PointView
 
 WIDTH, HEIGHT = 800.0, 520.0
 LEFT, TOP, RIGHT, BOTTOM = 74.0, 62.0, 64.0, 112.0  # margins around the plane

@@ -14,7 +14,7 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from scavenger.schemas import UserRole
+from scavenger.schemas.access import UserRole
 from service.api import dashboard
 from service.api.dependencies import AppState
 from service.api.health import HealthChecks

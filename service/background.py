@@ -20,7 +20,7 @@ import psycopg
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from scavenger.schemas import PriceView
+from scavenger.schemas.prices import PriceView
 from service.clouds.clouds import Clouds
 from service.clouds.provider import LAUNCH_KEY_PATTERN, InstanceState, PriceSource, Provider
 from service.db import clock, log_lines, packages, partitions, prices, sessions, vms, webhooks

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from scavenger.offline.tables.price_rows import read_price_rows
-from scavenger.schemas import PriceRow, PriceUnit, PriceView
+from scavenger.schemas.prices import PriceRow, PriceUnit, PriceView
 from service.errors import UnknownPrice
 from service.offers import Market
 

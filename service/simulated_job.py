@@ -28,7 +28,7 @@ from scavenger.offline.simulator.simulation import SimulationOutcome, simulate
 from scavenger.planning.decision import CurvePreview
 from scavenger.planning.knee import Knee
 from scavenger.report import CurveReport
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.db import jobs, measurements
 from service.db.curves import store_curve
 from service.db.jobs import record_event

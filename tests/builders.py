@@ -16,11 +16,12 @@ from scavenger.job.validation import validate_job
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.measurement.steps import StepColumns
-from scavenger.order_schemas import WISHES, OrderKind
-from scavenger.plan_schemas import PlanView
 from scavenger.protocol import Directive, Member, StopAtMetric
 from scavenger.report import CurveReport
-from scavenger.schemas import JobPhase, OrphanView
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.machines import OrphanView
+from scavenger.schemas.orders import WISHES, OrderKind
+from scavenger.schemas.plans import PlanView
 from service.clouds.clouds import Clouds
 from service.clouds.local import LocalProvider
 from service.clouds.provider import Boot

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 from sqlalchemy import Engine, text
 
-from scavenger.webhook_schemas import WebhookView
+from scavenger.schemas.webhooks import WebhookView
 from service.db.schema import metadata
 from tests.builders import document
 from tests.contract.host import CODE, CODE_SHA256, ROUTES, THERE

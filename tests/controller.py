@@ -17,7 +17,9 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 
-from scavenger.schemas import CurveView, EventView, JobView
+from scavenger.schemas.curves import CurveView
+from scavenger.schemas.events import EventView
+from scavenger.schemas.jobs import JobView
 from tests.controller_double import LONG
 
 T = TypeVar("T")

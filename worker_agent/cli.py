@@ -18,7 +18,7 @@ from scavenger.cli.errors import ErrorReport, render_report
 from scavenger.cli.output import open_console, plain_text, pluralize
 from scavenger.client.profile import ConnectionProfile, find_profile
 from scavenger.errors import ExitCode, ScavengerError
-from scavenger.schemas import ProblemView
+from scavenger.schemas.problems import ProblemView
 from worker_agent.controller import TelemetryUploader
 from worker_agent.errors import ControllerRefused, SpoolUnusable
 from worker_agent.launcher.command import run

@@ -26,7 +26,7 @@ from scavenger.cli.output import (
 )
 from scavenger.cli.programs import replace_process, require_extra
 from scavenger.client.client import Client
-from scavenger.schemas import OrphanView, SweepList, SweepView
+from scavenger.schemas.machines import OrphanView, SweepList, SweepView
 
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Only show what was found (default).")

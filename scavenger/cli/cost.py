@@ -20,7 +20,7 @@ from scavenger.cli.output import (
     plain_text,
     word_column,
 )
-from scavenger.schemas import CostEntryView, CostReportView
+from scavenger.schemas.prices import CostEntryView, CostReportView
 
 
 class CostBy(StrEnum):

@@ -34,7 +34,8 @@ from scavenger.cli.output import (
 )
 from scavenger.cli.png import draw_png, write_png
 from scavenger.drawing import draw_curve
-from scavenger.schemas import ConfigView, CurveView, PointView, WantedBasis
+from scavenger.schemas.curves import CurveView, PointView, WantedBasis
+from scavenger.schemas.jobs import ConfigView
 
 
 class CurveFormat(StrEnum):

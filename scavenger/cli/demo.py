@@ -32,7 +32,8 @@ from scavenger.client.profile import CONNECTION_FILE, ConnectionProfile, read_co
 from scavenger.errors import ExitCode
 from scavenger.job.spec import JobSpec
 from scavenger.resources import resource_path
-from scavenger.schemas import CurveView, JobView
+from scavenger.schemas.curves import CurveView
+from scavenger.schemas.jobs import JobView
 
 DEMO_STOP_TIMEOUT = 15.0
 DEMO_POLL_INTERVAL = 0.25

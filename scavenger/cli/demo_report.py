@@ -31,7 +31,9 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
-from scavenger.schemas import CurveView, JobView, MoneyView, PointView, ProbeView, ResizeView
+from scavenger.schemas.base import MoneyView
+from scavenger.schemas.curves import CurveView, PointView, ProbeView, ResizeView
+from scavenger.schemas.jobs import JobView
 
 RowCells = tuple[str, ...]
 # On an idle computer two measurements of a configuration differ by less than this.

@@ -47,7 +47,7 @@ from scavenger.client.errors import (
 )
 from scavenger.client.profile import CONNECTION_FILE, data_directory, is_loopback
 from scavenger.errors import ExitCode
-from scavenger.schemas import CheckView, DiagnosticsView
+from scavenger.schemas.diagnostics import CheckView, DiagnosticsView
 
 PermissionsOption = Annotated[
     bool,

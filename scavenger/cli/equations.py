@@ -10,7 +10,7 @@ import numpy as np
 from scavenger.cli.output import format_milliseconds, format_number, format_percent, pluralize
 from scavenger.models.epochs import EpochsLaw, RootNoiseLaw
 from scavenger.models.iteration_time import StepTimeLaw
-from scavenger.schemas import LawsView, LawView, PointView
+from scavenger.schemas.curves import LawsView, LawView, PointView
 
 MAX_NAMED_FORMS = 4
 HEAVIEST_LAW_NOTE = "; the equations above are the one with the largest weight"

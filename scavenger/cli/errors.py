@@ -28,7 +28,7 @@ from rich.console import Group, RenderableType
 
 from scavenger.cli.output import plain_text, pluralize, render_facts
 from scavenger.errors import DocumentProblem, ExitCode, ScavengerError
-from scavenger.schemas import JobView
+from scavenger.schemas.jobs import JobView
 
 MAX_LISTED_NAMES = 12
 

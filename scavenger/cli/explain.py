@@ -26,7 +26,8 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
-from scavenger.schemas import ConfigView, CurveView, PointView
+from scavenger.schemas.curves import CurveView, PointView
+from scavenger.schemas.jobs import ConfigView
 
 
 def explain(

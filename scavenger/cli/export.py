@@ -22,8 +22,8 @@ import typer
 from scavenger.cli.errors import NothingToExport
 from scavenger.cli.options import JobArgument, find_job
 from scavenger.cli.output import get_terminal
-from scavenger.reading_schemas import SeriesView, TelemetryView
-from scavenger.schemas import JobPhase, JobView
+from scavenger.schemas.jobs import JobPhase, JobView
+from scavenger.schemas.telemetry import SeriesView, TelemetryView
 
 FIXED_SERIES = (
     *("loss", "step_time", "compute_time", "sync_time", "noise", "noise_scale"),

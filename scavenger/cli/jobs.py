@@ -31,7 +31,7 @@ from scavenger.cli.output import (
 )
 from scavenger.client.errors import error_of_job
 from scavenger.errors import ExitCode
-from scavenger.schemas import IndicatorsView, JobPhase, JobView, ProgressView
+from scavenger.schemas.jobs import IndicatorsView, JobPhase, JobView, ProgressView
 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of jobs to list.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

@@ -11,7 +11,7 @@ from rich.text import Text
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text
 from scavenger.errors import ExitCode
-from scavenger.reading_schemas import LogLineView, LogList
+from scavenger.schemas.telemetry import LogLineView, LogList
 
 MOST_LINES = 20_000  # a controller keeps no more of a job
 

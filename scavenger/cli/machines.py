@@ -21,7 +21,7 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
-from scavenger.reading_schemas import MachineState, MachineView
+from scavenger.schemas.machines import MachineState, MachineView
 
 STATES: tuple[str, ...] = get_args(MachineState)
 

@@ -30,8 +30,7 @@ from scavenger.cli.output import (
     word_column,
 )
 from scavenger.client.client import Client
-from scavenger.reading_schemas import ForecastView, ModelDetailView
-from scavenger.schemas import StoredModelList, StoredModelView
+from scavenger.schemas.models import ForecastView, ModelDetailView, StoredModelList, StoredModelView
 
 SignatureArgument = Annotated[
     str,

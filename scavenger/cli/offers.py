@@ -25,7 +25,7 @@ from scavenger.cli.output import (
     word_column,
 )
 from scavenger.cli.prices import render_age
-from scavenger.schemas import OfferView
+from scavenger.schemas.prices import OfferView
 
 
 class OfferedMarket(StrEnum):

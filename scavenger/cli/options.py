@@ -17,7 +17,7 @@ from scavenger.cli.errors import AmbiguousJob, JobNotFound
 from scavenger.cli.output import OutputFormat
 from scavenger.client.client import Client
 from scavenger.job.fields import Bounds, doublings, read_duration, read_range
-from scavenger.schemas import JobView
+from scavenger.schemas.jobs import JobView
 
 JobArgument = Annotated[
     str,

@@ -23,8 +23,8 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
-from scavenger.order_schemas import PREFERENCES, OrderList, OrderView, Preference
-from scavenger.schemas import JobView
+from scavenger.schemas.jobs import JobView
+from scavenger.schemas.orders import PREFERENCES, OrderList, OrderView, Preference
 
 NO_LIMIT = "none"
 

@@ -23,7 +23,9 @@ from rich.text import Text
 
 from scavenger import money
 from scavenger.job.fields import format_duration
-from scavenger.schemas import ConfigView, MoneyView, PointView, View
+from scavenger.schemas.base import MoneyView, View
+from scavenger.schemas.curves import PointView
+from scavenger.schemas.jobs import ConfigView
 
 if TYPE_CHECKING:
     from scavenger.client.client import Client

@@ -33,8 +33,9 @@ from scavenger.cli.output import (
 from scavenger.cli.submit import CodeOption, JobFileArgument, NameOption, read_job_file, send_code
 from scavenger.client.code import pack_code
 from scavenger.errors import ExitCode, NothingFeasible
-from scavenger.plan_schemas import PlanView
-from scavenger.schemas import ConfigView, CurveView, PointView
+from scavenger.schemas.curves import CurveView, PointView
+from scavenger.schemas.jobs import ConfigView
+from scavenger.schemas.plans import PlanView
 
 EveryPointOption = Annotated[
     bool, typer.Option("--all", help="Show all points, also dominated ones and those over limits.")

@@ -8,7 +8,7 @@ from typing import Any
 from scavenger.cli.errors import BinaryOnTerminal, ExtraNotInstalled
 from scavenger.cli.output import Terminal
 from scavenger.drawing import draw_curve
-from scavenger.schemas import CurveView
+from scavenger.schemas.curves import CurveView
 
 ZOOM = 2.0  # for the screens that show more pixels
 FONT = "DejaVu Sans"

@@ -25,7 +25,7 @@ from scavenger.cli.output import (
 )
 from scavenger.errors import DocumentProblem, ExitCode, InvalidDocument
 from scavenger.offline.tables.price_rows import read_price_rows
-from scavenger.schemas import PriceList, PriceRow, PriceUnit, PriceView
+from scavenger.schemas.prices import PriceList, PriceRow, PriceUnit, PriceView
 
 OLD_PRICE_AGE = timedelta(days=30)
 UNIT_NAMES: dict[PriceUnit, str] = {

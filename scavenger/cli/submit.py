@@ -32,8 +32,8 @@ from scavenger.job.pricing import ResourcePriceSpec
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job, validate_job
 from scavenger.money import format_rate
-from scavenger.plan_schemas import PlanView
 from scavenger.planning.search.registry import SEARCHES
+from scavenger.schemas.plans import PlanView
 
 STANDARD_INPUT = Path("-")
 # Names of open descriptors. They end with this process, even where they lead to regular files.

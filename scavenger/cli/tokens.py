@@ -21,7 +21,7 @@ from scavenger.cli.output import (
     word_column,
 )
 from scavenger.job.fields import read_duration
-from scavenger.schemas import TokenList, TokenView, UserRole
+from scavenger.schemas.access import TokenList, TokenView, UserRole
 
 DAYS = re.compile(r" *([0-9]{1,5}) *d *")
 

@@ -40,7 +40,8 @@ from scavenger.cli.output import (
 from scavenger.client.client import Client
 from scavenger.client.errors import Unreachable, error_of_job
 from scavenger.errors import ExitCode
-from scavenger.schemas import EventList, EventView, JobView
+from scavenger.schemas.events import EventList, EventView
+from scavenger.schemas.jobs import JobView
 
 RECENT_EVENTS = 5
 

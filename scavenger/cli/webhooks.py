@@ -25,7 +25,7 @@ from scavenger.cli.output import (
     word_column,
 )
 from scavenger.client.client import Client
-from scavenger.webhook_schemas import (
+from scavenger.schemas.webhooks import (
     DeliveryList,
     DeliveryState,
     DeliveryView,

@@ -43,34 +43,23 @@ from scavenger.client.streams import (
     listen_once,
 )
 from scavenger.client.webhooks import WebhookMethods
-from scavenger.plan_schemas import PlanView
-from scavenger.reading_schemas import TelemetryView
-from scavenger.schemas import (
-    CodeView,
+from scavenger.schemas.access import NewTokenView, SignInCodeView, TokenList, TokenView, UserRole
+from scavenger.schemas.curves import DecisionList, DecisionView, WantedBasis
+from scavenger.schemas.diagnostics import DiagnosticsView, HealthView
+from scavenger.schemas.events import EventView
+from scavenger.schemas.jobs import CodeView, JobList, JobView
+from scavenger.schemas.machines import SweepList, SweepView
+from scavenger.schemas.models import StoredModelList, StoredModelView
+from scavenger.schemas.plans import PlanView
+from scavenger.schemas.prices import (
     CostReportView,
-    DecisionList,
-    DecisionView,
-    DiagnosticsView,
-    EventView,
-    HealthView,
-    JobList,
-    JobView,
-    NewTokenView,
     OfferList,
     PriceImportView,
     PriceList,
     PriceRow,
     PriceView,
-    StoredModelList,
-    StoredModelView,
-    SweepList,
-    SweepView,
-    TokenList,
-    TokenView,
-    UserRole,
-    WantedBasis,
 )
-from scavenger.session_schemas import SignInCodeView
+from scavenger.schemas.telemetry import TelemetryView
 
 # A controller writes an archive into its database before it answers.
 UPLOAD_ANSWER_TIMEOUT = 60.0

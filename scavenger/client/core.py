@@ -24,7 +24,8 @@ from scavenger.client.errors import (
     Unreachable,
     error_for_problem,
 )
-from scavenger.schemas import ProblemView, View
+from scavenger.schemas.base import View
+from scavenger.schemas.problems import ProblemView
 
 ANSWER_TIMEOUT = 15.0
 REQUEST_ATTEMPTS = 3

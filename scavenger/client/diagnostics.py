@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from scavenger.schemas import CheckView
+from scavenger.schemas.diagnostics import CheckView
 
 DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 OLDEST_POSTGRES = 15  # the oldest that migrations and tests were run on

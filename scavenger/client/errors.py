@@ -56,7 +56,8 @@ from typing import ClassVar
 from urllib.parse import unquote
 
 from scavenger.errors import DocumentProblem, ExitCode, ScavengerError
-from scavenger.schemas import ErrorDetail, JobPhase, JobView, ProblemView
+from scavenger.schemas.jobs import JobPhase, JobView
+from scavenger.schemas.problems import ErrorDetail, ProblemView
 
 
 class ClientError(ScavengerError):

@@ -8,7 +8,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from scavenger.drawing import draw_curve
-from scavenger.schemas import CurveView, LimitChancesView, PointView
+from scavenger.schemas.curves import CurveView, LimitChancesView, PointView
 
 if TYPE_CHECKING:
     import pandas

@@ -15,7 +15,7 @@ from scavenger.client.core import (
     post,
 )
 from scavenger.client.methods import listing, one_request
-from scavenger.order_schemas import OrderList, OrderView, Preference
+from scavenger.schemas.orders import OrderList, OrderView, Preference
 
 
 class OrderMethods:

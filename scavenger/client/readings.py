@@ -20,15 +20,10 @@ from scavenger.client.core import (
 )
 from scavenger.client.methods import conversation, listing, one_request
 from scavenger.client.streams import follow_lines
-from scavenger.reading_schemas import (
-    ForgottenModelView,
-    LogLineView,
-    LogList,
-    MachineList,
-    MachineView,
-    ModelDetailView,
-    VersionView,
-)
+from scavenger.schemas.diagnostics import VersionView
+from scavenger.schemas.machines import MachineList, MachineView
+from scavenger.schemas.models import ForgottenModelView, ModelDetailView
+from scavenger.schemas.telemetry import LogLineView, LogList
 
 
 class ReadingMethods:

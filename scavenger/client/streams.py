@@ -26,8 +26,9 @@ from scavenger.client.core import (
     send_patiently,
 )
 from scavenger.client.errors import Unreachable
-from scavenger.reading_schemas import LogLineView
-from scavenger.schemas import EventList, EventView, JobNewsView, JobView
+from scavenger.schemas.events import EventList, EventView, JobNewsView
+from scavenger.schemas.jobs import JobView
+from scavenger.schemas.telemetry import LogLineView
 
 COMMENT = ":"
 News = EventView | JobNewsView

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from scavenger.client.core import MAX_PAGE_SIZE, ApiRequest, Listing, get, iterate_items, post
 from scavenger.client.methods import listing, one_request
-from scavenger.webhook_schemas import (
+from scavenger.schemas.webhooks import (
     DeliveryList,
     DeliveryView,
     EventKind,

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from fastapi import Header
 
-from scavenger.schemas import JobPhase, JobView
+from scavenger.schemas.jobs import JobPhase, JobView
 
 ENTITY_TAG = re.compile(r'(W/)?"([!#-~]*)"')
 MEASURED_FIELDS = {"progress", "indicators", "cost", "elapsed", "eta"}

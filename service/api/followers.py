@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
-from scavenger.reading_schemas import LogLineView
-from scavenger.schemas import EventView, JobNewsView, JobView, View
+from scavenger.schemas.base import View
+from scavenger.schemas.events import EventView, JobNewsView
+from scavenger.schemas.jobs import JobView
+from scavenger.schemas.telemetry import LogLineView
 from service.auth.permissions import EVERY_PROJECT, UserPrincipal
 from service.db import jobs, log_lines
 from service.db.jobs import ToldEvent

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
-from scavenger.schemas import JobPhase, JobView
+from scavenger.schemas.jobs import JobPhase, JobView
 from service.api.openapi import ResponseDocs, page_responses
 from service.api.validation import Moment, TextRule
 from service.db.jobs import JobFilter

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily
 
 from scavenger.cluster import ClusterConfig
-from scavenger.schemas import JobPhase, JobView, SweepView
+from scavenger.schemas.jobs import JobPhase, JobView
+from scavenger.schemas.machines import SweepView
 from service import ledger
 from service.db.monitoring import InstallationTotals
 from service.reconciler.diff import ALARM_ORDERS

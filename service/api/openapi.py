@@ -14,9 +14,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from scavenger.job.spec import JobSpec
-from scavenger.plan_schemas import PlanReference
 from scavenger.protocol import StepReport
-from scavenger.schemas import JobList, ProblemView
+from scavenger.schemas.jobs import JobList
+from scavenger.schemas.plans import PlanReference
+from scavenger.schemas.problems import ProblemView
 from service.api.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPES
 
 JsonObject = dict[str, Any]

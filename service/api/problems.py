@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from scavenger.errors import DocumentProblem
-from scavenger.schemas import ErrorDetail, JobVersionView, ProblemView
+from scavenger.schemas.problems import ErrorDetail, JobVersionView, ProblemView
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from scavenger.schemas import UserRole
+from scavenger.schemas.access import UserRole
 from service.api.dependencies import AppState
 from service.api.problems import ApiProblem
 from service.api.validation import (

@@ -31,7 +31,8 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from scavenger.schemas import JobView, View
+from scavenger.schemas.base import View
+from scavenger.schemas.jobs import JobView
 from service.api.dependencies import AppState, FromApp
 from service.api.etag import JobETag
 from service.api.followers import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scavenger.schemas import UserRole
+from scavenger.schemas.access import UserRole
 
 EVERY_PROJECT = "*"
 FIRST_PROJECT = "default"

@@ -31,7 +31,7 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from scavenger.schemas import PriceView
+from scavenger.schemas.prices import PriceView
 from service.clouds.aws_entry import AwsEntry
 from service.clouds.aws_errors import (
     PARAMETER_MISMATCH,

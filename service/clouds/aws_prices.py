@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from scavenger.schemas import PriceMarket, PriceView
+from scavenger.schemas.prices import PriceMarket, PriceView
 from service.errors import ProviderUnavailable
 
 _HOURLY = "Hrs"

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict
 
 from scavenger.client.diagnostics import failed_check, passed_check, warning_check
-from scavenger.schemas import CheckView, DiagnosticsView
+from scavenger.schemas.diagnostics import CheckView, DiagnosticsView
 from service.clouds.object_store import HasObjectStore, ObjectStore
 from service.clouds.provider import Provider
 from service.clouds.registry import open_clouds

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID, uuid5
 
-from scavenger.schemas import PriceView
+from scavenger.schemas.prices import PriceView
 from service.clouds.google_compute import ComputeEngine
 from service.clouds.google_entry import GoogleEntry
 from service.clouds.google_errors import operation_error, unknown_error, zones_with_room

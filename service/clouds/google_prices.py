@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from scavenger.schemas import PriceView
+from scavenger.schemas.prices import PriceView
 
 _NANOS = Decimal(10) ** -9
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Literal
 
-from scavenger.schemas import PriceView
+from scavenger.schemas.prices import PriceView
 from service.clouds.object_store import HasObjectStore, ObjectStore
 from service.clouds.provider import Instance, LaunchRequest, PriceSource, Provider
 from service.errors import CloudError, LaunchRefused

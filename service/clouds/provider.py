@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from scavenger.schemas import PriceView
+from scavenger.schemas.prices import PriceView
 from scavenger.worker_env import WorkerEnv, check_controller_url
 from service.offers import Offer, SeenPrice
 from service.prices import PricedRegion

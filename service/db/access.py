@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from scavenger.schemas import AuditEntryView, TokenView
+from scavenger.schemas.access import AuditEntryView, TokenView
 from service.auth.permissions import EVERY_PROJECT, UserPrincipal
 from service.auth.tokens import TokenDigest
 from service.db.schema import audit, tokens

@@ -13,15 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select
 
-from scavenger.schemas import (
-    CalibrationView,
-    ConfigView,
-    CurveView,
-    DecisionView,
-    JobPhase,
-    PointView,
-    point_id,
-)
+from scavenger.schemas.curves import CalibrationView, CurveView, DecisionView, PointView, point_id
+from scavenger.schemas.jobs import ConfigView, JobPhase
 from service.db.schema import curves, jobs, outcomes
 
 FIELDS_STORED_ELSEWHERE = {

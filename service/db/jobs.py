@@ -31,7 +31,8 @@ from sqlalchemy import (
 from scavenger.cluster import ClusterConfig
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
-from scavenger.schemas import EventView, JobPhase
+from scavenger.schemas.events import EventView
+from scavenger.schemas.jobs import JobPhase
 from service.auth.permissions import EVERY_PROJECT, FIRST_PROJECT
 from service.db.schema import FINAL_PHASES, events, jobs, leases, outcomes, vms
 

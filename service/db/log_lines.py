@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from scavenger.protocol import LogBatch
-from scavenger.reading_schemas import LogLineView
+from scavenger.schemas.telemetry import LogLineView
 from service.db.schema import FINAL_PHASES, log_counts, log_lines, outcomes, vms
 
 MAX_LINES_KEPT = 20_000  # of a job

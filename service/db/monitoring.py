@@ -9,7 +9,8 @@ from decimal import Decimal
 
 from sqlalchemy import Connection, Numeric, cast, func, select
 
-from scavenger.schemas import JobPhase, SweepView
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.machines import SweepView
 from service.db import clock, sweeps
 from service.db.schema import FINAL_PHASES, jobs, outcomes, vms, workers
 from service.db.vms import Vm, seen_prices

@@ -30,7 +30,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
-from scavenger.schemas import MoneyView, OfferView, PriceMarket
+from scavenger.schemas.base import MoneyView
+from scavenger.schemas.prices import OfferView, PriceMarket
 from service.db.schema import prices
 from service.db.shortages import Shortage, active_shortages
 from service.offers import BillingTerms, Offer

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, exists, func, insert, or_, select, update
 
-from scavenger.order_schemas import WISHES, OrderKind, OrderState, Wish
+from scavenger.schemas.orders import WISHES, OrderKind, OrderState, Wish
 from service.db.jobs import group_by_job
 from service.db.schema import orders
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
-from scavenger.plan_schemas import PlanView
+from scavenger.schemas.plans import PlanView
 from service.db.schema import plans
 
 PLANS_KEPT = timedelta(days=1)  # after they expire, so that a repeated submission finds its job

@@ -9,7 +9,7 @@ from typing import get_args
 from sqlalchemy import ColumnElement, Connection, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from scavenger.schemas import PriceUnit, PriceView
+from scavenger.schemas.prices import PriceUnit, PriceView
 from service.db.schema import FINAL_PHASES, jobs, outcomes, prices, vms
 from service.prices import PriceBook, PriceKey, PriceUpdate, judge_update, newest_prices
 

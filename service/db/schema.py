@@ -31,7 +31,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 
 metadata = MetaData(
     naming_convention={

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, delete, func, insert, select, text, update
 
-from scavenger.schemas import OrphanView, SweepView
+from scavenger.schemas.machines import OrphanView, SweepView
 from service.db.schema import sweeps
 
 SWEEPS_KEPT = 1000

@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from scavenger.webhook_schemas import DeliveryState, EventKind, WebhookKind
+from scavenger.schemas.webhooks import DeliveryState, EventKind, WebhookKind
 from service.auth.permissions import EVERY_PROJECT
 from service.db.schema import deliveries, events, jobs, webhooks
 

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 
 from sqlalchemy import Connection, Engine
 
-from scavenger.schemas import OrphanView
+from scavenger.schemas.machines import OrphanView
 from service.background import Periodic
 from service.clouds.labels import ResourceLabels, launch_stamp_of
 from service.clouds.provider import LAUNCH_KEY_PATTERN, Instance, Provider

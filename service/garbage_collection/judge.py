@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from scavenger.schemas import OrphanView, SweepView
+from scavenger.schemas.machines import OrphanView, SweepView
 from service.clouds.labels import ResourceLabels, launch_stamp_of
 from service.clouds.provider import Instance, InstanceState
 from service.db.sweeps import Fate

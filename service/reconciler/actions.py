@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.profiling import ProbeComplete
-from scavenger.order_schemas import OrderState
 from scavenger.planning.search.strategy import TrainOn
 from scavenger.protocol import Directive
 from scavenger.report import CurveReport
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.orders import OrderState
 from service.offers import Offer
 
 

@@ -15,12 +15,12 @@ from sqlalchemy import Connection
 from scavenger.cluster import ClusterConfig
 from scavenger.job.planning import objective_within_limits
 from scavenger.measurement.profiling import Observation
-from scavenger.order_schemas import ChangeWish, OrderState
 from scavenger.planning.decision import CurvePreview, preview_curve
 from scavenger.planning.search.strategy import TrainOn
 from scavenger.protocol import Directive
 from scavenger.report import CurveReport
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.orders import ChangeWish, OrderState
 from service import ledger
 from service.db import curves, directives, jobs, measurements, orders
 from service.db.jobs import record_event

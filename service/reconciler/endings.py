@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from scavenger.money import format_dollars
 from scavenger.protocol import StopAtMetric, StopRule
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service import ledger
 from service.db.vms import Vm
 from service.db.workers import WorkerRow

@@ -15,7 +15,7 @@ from functools import partial
 
 from sqlalchemy import Engine
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service import ledger
 from service.clouds.clouds import Clouds
 from service.clouds.executor import CloudCall, CloudExecutors

@@ -9,15 +9,6 @@ from __future__ import annotations
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
 from scavenger.job.planning import objective_within_limits
-from scavenger.order_schemas import (
-    ChangeWish,
-    GridPoint,
-    PauseWish,
-    Preference,
-    ProbeWish,
-    ResizeWish,
-    ResumeWish,
-)
 from scavenger.planning.decision import preview_curve
 from scavenger.planning.replanning import (
     BetterConfig,
@@ -26,6 +17,15 @@ from scavenger.planning.replanning import (
     preview_rest,
 )
 from scavenger.report import CurveReport
+from scavenger.schemas.orders import (
+    ChangeWish,
+    GridPoint,
+    PauseWish,
+    Preference,
+    ProbeWish,
+    ResizeWish,
+    ResumeWish,
+)
 from service.db.orders import StoredOrder
 from service.db.vms import Vm
 from service.reconciler.actions import Action, Blocked, EndOrder, Idle, ObeyOrder, Terminate

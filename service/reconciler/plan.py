@@ -24,7 +24,7 @@ from scavenger.measurement.profiling import (
 from scavenger.planning.decision import choose_without_further_probes
 from scavenger.planning.search.strategy import Probe
 from scavenger.protocol import Directive
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.db.vms import Vm
 from service.reconciler.actions import (
     Action,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scavenger.protocol import Directive
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.db.workers import WorkerRow
 from service.reconciler.actions import Action, Finish, PublishDirective, Terminate
 from service.reconciler.directives import (

@@ -7,7 +7,7 @@ missing.
 from __future__ import annotations
 
 from scavenger.protocol import Directive
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.reconciler.actions import (
     Action,
     Blocked,

@@ -14,12 +14,12 @@ from scavenger.errors import NothingFeasible
 from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.job.training import DownpourSpec
-from scavenger.order_schemas import ProbeWish
 from scavenger.planning import replanning
 from scavenger.planning.decision import decide, decide_with_worker_cap, preview_curve
 from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport
+from scavenger.schemas.orders import ProbeWish
 from service.reconciler.actions import Advise, ChooseConfig, KeepConfig, Replan
 from service.reconciler.directives import shrink_config
 from service.reconciler.endings import counted, has_any_member_finished

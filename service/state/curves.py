@@ -17,8 +17,7 @@ from scavenger.measurement.profiling import Observation
 from scavenger.models.performance import PerformanceModel, mean_relative_error
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport, ReportedPoint
-from scavenger.schemas import (
-    ConfigView,
+from scavenger.schemas.curves import (
     CurveView,
     LawShareView,
     LawsView,
@@ -29,6 +28,7 @@ from scavenger.schemas import (
     SpentView,
     point_id,
 )
+from scavenger.schemas.jobs import ConfigView
 from service import ledger
 from service.state.job_state import JobState
 

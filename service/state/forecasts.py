@@ -15,7 +15,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.job.training import DownpourSpec
 from scavenger.planning.curve import TradeoffPoint
 from scavenger.planning.decision import preview_curve
-from scavenger.schemas import EtaView
+from scavenger.schemas.jobs import EtaView
 from service.state.curves import CurveKey, curve_key
 from service.state.job_state import JobState
 

@@ -18,7 +18,7 @@ from scavenger.measurement.steps import StepColumns
 from scavenger.planning.replanning import Remainder
 from scavenger.planning.state import PlanningState
 from scavenger.protocol import Directive, Member, NotFinite, StopAtMetric, StopRule
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service import ledger
 from service.db.jobs import StoredJob
 from service.db.measurements import RecordedDrift, SettledProbe

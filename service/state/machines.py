@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from scavenger.reading_schemas import MachineView
-from scavenger.schemas import MoneyView
+from scavenger.schemas.base import MoneyView
+from scavenger.schemas.machines import MachineView
 from service.db.machines import ListedMachine
 from service.db.vms import Vm
 

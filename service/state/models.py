@@ -8,8 +8,9 @@ from decimal import Decimal
 from sqlalchemy import Connection
 
 from scavenger.job.planning import signature_of
-from scavenger.reading_schemas import ForecastView, ModelDetailView
-from scavenger.schemas import JobPhase, MoneyView
+from scavenger.schemas.base import MoneyView
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.models import ForecastView, ModelDetailView
 from service import ledger
 from service.db import curves, jobs, model_forecasts, vms
 from service.db.jobs import JobFilter, StoredJob

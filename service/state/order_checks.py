@@ -14,7 +14,8 @@ from typing import Literal, assert_never
 from scavenger.cluster import ClusterConfig
 from scavenger.job.fields import format_duration, format_money
 from scavenger.job.training import DownpourSpec
-from scavenger.order_schemas import (
+from scavenger.planning.replanning import preview_rest
+from scavenger.schemas.orders import (
     ChangeWish,
     GridPoint,
     PauseWish,
@@ -23,7 +24,6 @@ from scavenger.order_schemas import (
     ResumeWish,
     Wish,
 )
-from scavenger.planning.replanning import preview_rest
 from service import ledger
 from service.state.job_state import JobState
 

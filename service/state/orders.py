@@ -13,7 +13,7 @@ from typing import assert_never
 
 from scavenger.cluster import ClusterConfig
 from scavenger.job.spec import JobSpec
-from scavenger.order_schemas import (
+from scavenger.schemas.orders import (
     ChangeWish,
     GridPoint,
     PauseWish,

@@ -17,13 +17,13 @@ from scavenger.job.planning import objective_within_limits, planning_state, sign
 from scavenger.job.spec import JobSpec
 from scavenger.job.training import DownpourSpec
 from scavenger.money import format_rate
-from scavenger.plan_schemas import PlannedSearchView
 from scavenger.planning.decision import CurvePreview, decide, preview_curve
 from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.search_forecast import SearchForecast, forecast_search
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.report import CurveReport
-from scavenger.schemas import CurveView
+from scavenger.schemas.curves import CurveView
+from scavenger.schemas.plans import PlannedSearchView
 from service.db import stored_models
 from service.state.loader import MAX_MODELS
 from service.state.presenters import money_view

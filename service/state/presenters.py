@@ -14,22 +14,12 @@ from scavenger.cluster import ClusterConfig, config_columns
 from scavenger.measurement.noise import estimate_noise
 from scavenger.measurement.profiling import measure_time
 from scavenger.measurement.steps import StepColumns
-from scavenger.order_schemas import OrderView
 from scavenger.planning.transfer import StoredModel
-from scavenger.schemas import (
-    AdviceView,
-    CalibrationView,
-    CostView,
-    CurveView,
-    IndicatorsView,
-    JobView,
-    MoneyView,
-    ProbeView,
-    ProgressView,
-    ResizeView,
-    StoredModelView,
-    SwitchView,
-)
+from scavenger.schemas.base import MoneyView
+from scavenger.schemas.curves import CalibrationView, CurveView, ProbeView, ResizeView, SwitchView
+from scavenger.schemas.jobs import AdviceView, CostView, IndicatorsView, JobView, ProgressView
+from scavenger.schemas.models import StoredModelView
+from scavenger.schemas.orders import OrderView
 from service import ledger
 from service.clouds.storage import CheckpointStorage
 from service.db import telemetry

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import StopAtMetric
-from scavenger.reading_schemas import SeriesView, TelemetryView
+from scavenger.schemas.telemetry import SeriesView, TelemetryView
 from service.db import directives, measurements, series, workers
 from service.db.directives import PublishedDirective
 from service.db.jobs import StoredJob

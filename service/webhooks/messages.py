@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from scavenger.webhook_schemas import WebhookKind
+from scavenger.schemas.webhooks import WebhookKind
 from service.db.webhooks import StoredDelivery, StoredWebhook
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - begins a secret

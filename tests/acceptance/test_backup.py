@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from tests.acceptance.test_digits_job import digits
 from tests.controller import Controller
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from tests.acceptance.test_digits_job import held
 from tests.controller import Controller
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import yaml
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from tests.controller import Controller
 
 HELD = Path(__file__).with_name("held.py")

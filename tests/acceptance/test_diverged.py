@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scavenger.schemas import JobPhase, JobView
+from scavenger.schemas.jobs import JobPhase, JobView
 from tests.acceptance.test_digits_job import digits
 from tests.controller import Controller
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from scavenger.order_schemas import OrderView
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.orders import OrderView
 from tests.acceptance.test_told_to_leave import training
 from tests.controller import Controller
 

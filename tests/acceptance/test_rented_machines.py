@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from tests.acceptance.test_digits_job import digits
 from tests.controller import Controller
 from tests.controller_double import until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from tests.controller import Controller
 
 SCRIPT = Path(__file__).parents[1] / "integration" / "trainee.py"

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from tests.controller import Controller
 
 SCRIPT = Path(__file__).parents[1] / "integration" / "trainee.py"

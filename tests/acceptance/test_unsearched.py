@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scavenger.schemas import JobPhase, JobView
+from scavenger.schemas.jobs import JobPhase, JobView
 from tests.acceptance.test_digits_job import digits
 from tests.controller import Controller
 

@@ -19,7 +19,8 @@ from scavenger.measurement.steps import StepColumns
 from scavenger.planning.decision import fit_model
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello, Member, Progress, StepReport
-from scavenger.schemas import JobPhase, UserRole
+from scavenger.schemas.access import UserRole
+from scavenger.schemas.jobs import JobPhase
 from service.api.telemetry import store_report, validate_rows
 from service.auth.permissions import FIRST_PROJECT
 from service.auth.tokens import TokenDigest, make_token

@@ -22,7 +22,7 @@ import uvicorn
 from sqlalchemy import Engine, create_engine
 
 from scavenger.client.client import Client
-from scavenger.schemas import PriceRow
+from scavenger.schemas.prices import PriceRow
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import median, quantiles
 
-from scavenger.order_schemas import OrderView
+from scavenger.schemas.orders import OrderView
 from tests.acceptance.test_orders import is_on
 from tests.acceptance.test_told_to_leave import training
 from tests.controller import Controller

@@ -25,7 +25,7 @@ from unittest.mock import patch
 import httpx
 from sqlalchemy import Engine
 
-from scavenger.schemas import UserRole
+from scavenger.schemas.access import UserRole
 from service.auth.tokens import TokenDigest, make_token
 from service.db import access, jobs
 from service.db.access import StoredToken

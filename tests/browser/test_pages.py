@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 from sqlalchemy import Connection, Engine, create_engine, text
 
-from scavenger.schemas import CurveView
+from scavenger.schemas.curves import CurveView
 from service.postgres.server import EmbeddedPostgres
 from tests.browser.chromium import Watched, watched
 from tests.browser.gallery import JOB, PAGES, Gallery, copy_jobs, gallery, settle

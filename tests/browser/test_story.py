@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Response, expect
 
 from scavenger.cluster import ClusterConfig
-from scavenger.schemas import JobView
+from scavenger.schemas.jobs import JobView
 from tests.browser.chromium import watched
 from tests.browser.conftest import paced
 from tests.browser.visit import config_id, open_curve, shown_chart, sign_in, tab_to

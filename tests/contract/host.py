@@ -22,8 +22,9 @@ from sqlalchemy import Engine, create_engine
 from scavenger.models.performance import fit_performance
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello
-from scavenger.schemas import PriceRow, UserRole
-from scavenger.webhook_schemas import EventKind, WebhookKind
+from scavenger.schemas.access import UserRole
+from scavenger.schemas.prices import PriceRow
+from scavenger.schemas.webhooks import EventKind, WebhookKind
 from service.__main__ import StreamingServer
 from service.api.dependencies import AppState
 from service.api.health import BACKGROUND_TASKS

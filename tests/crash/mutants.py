@@ -17,7 +17,7 @@ from uuid import uuid4, uuid5
 
 from sqlalchemy import Connection, case, func, literal, select, update
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service import ledger
 from service.db import controllers, jobs, orders, schema, sweeps, vms
 from service.db.controllers import JobLease, under_lease

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from sqlalchemy import func, select
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service import ledger
 from service.db import schema
 from service.db.vms import Vm

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from scavenger.job.spec import JobSpec
-from scavenger.order_schemas import OrderKind
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.orders import OrderKind
 from tests.builders import spec
 from tests.fakecloud.faults import Fault, Ignored, LostResponse, Operation, Refused
 

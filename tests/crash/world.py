@@ -13,8 +13,8 @@ from pydantic import validate_call
 from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Engine, text
 
-from scavenger.order_schemas import WISHES
-from scavenger.schemas import EventView
+from scavenger.schemas.events import EventView
+from scavenger.schemas.orders import WISHES
 from service.clouds.labels import ResourceLabels
 from service.clouds.provider import LaunchRequest
 from service.db import controllers, directives, jobs, orders, schema, sweeps, vms

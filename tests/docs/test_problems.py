@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine
 
 from scavenger.client.errors import error_classes, error_for_problem
-from scavenger.schemas import ProblemView
+from scavenger.schemas.problems import ProblemView
 from service.api.problems import PROBLEM_TYPES, ApiProblem, problem_uri
 from tests.contract.host import KEYS, host
 from tests.docs.test_docs import DOCS, ROOT

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from scavenger.schemas import PriceView
+from scavenger.schemas.prices import PriceView
 from service.clouds.provider import Provider
 from service.prices import HOURS_PER_MONTH, PUBLIC_ADDRESS, PriceBook, PricedRegion, newest_prices
 from tests.builders import NOW

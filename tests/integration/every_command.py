@@ -15,31 +15,17 @@ from scavenger.cli.main import MainCommands
 from scavenger.cli.simulate import ComparisonResult
 from scavenger.client.notebook import ShownCurve
 from scavenger.errors import ExitCode
-from scavenger.order_schemas import OrderList
-from scavenger.plan_schemas import PlanView
-from scavenger.reading_schemas import (
-    ForgottenModelView,
-    LogList,
-    MachineList,
-    ModelDetailView,
-    VersionView,
-)
-from scavenger.schemas import (
-    CostReportView,
-    DiagnosticsView,
-    EventList,
-    JobList,
-    JobView,
-    NewTokenView,
-    OfferList,
-    PriceImportView,
-    PriceList,
-    StoredModelList,
-    SweepList,
-    TokenList,
-    TokenView,
-)
-from scavenger.webhook_schemas import DeliveryList, DeliveryView, WebhookList, WebhookView
+from scavenger.schemas.access import NewTokenView, TokenList, TokenView
+from scavenger.schemas.diagnostics import DiagnosticsView, VersionView
+from scavenger.schemas.events import EventList
+from scavenger.schemas.jobs import JobList, JobView
+from scavenger.schemas.machines import MachineList, SweepList
+from scavenger.schemas.models import ForgottenModelView, ModelDetailView, StoredModelList
+from scavenger.schemas.orders import OrderList
+from scavenger.schemas.plans import PlanView
+from scavenger.schemas.prices import CostReportView, OfferList, PriceImportView, PriceList
+from scavenger.schemas.telemetry import LogList
+from scavenger.schemas.webhooks import DeliveryList, DeliveryView, WebhookList, WebhookView
 from tests.contract.host import DOOMED, JOB, PREY, THERE
 
 ENDED = "job_3"

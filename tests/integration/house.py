@@ -14,7 +14,8 @@ from sqlalchemy import Engine, select
 
 from scavenger.models.performance import fit_performance
 from scavenger.planning.transfer import StoredModel
-from scavenger.schemas import ProblemView, UserRole
+from scavenger.schemas.access import UserRole
+from scavenger.schemas.problems import ProblemView
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys, TokenDigest, make_token

@@ -12,7 +12,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.measurement.steps import StepColumns
 from scavenger.planning.transfer import StoredModel
 from scavenger.protocol import Hello, Progress, StepReport
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.api.telemetry import store_report, validate_rows
 from service.db import directives, jobs, measurements, stored_models, vms, workers
 from service.reconciler.actions import Finish

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount
 from starlette.websockets import WebSocketDisconnect
 
-from scavenger.schemas import UserRole
+from scavenger.schemas.access import UserRole
 from service.api.dashboard import DASHBOARD_PAGES
 from service.api.security import PUBLIC, VIEWER, GuardedRoute, permissions_of
 from service.auth.permissions import (

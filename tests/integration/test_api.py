@@ -17,15 +17,10 @@ from sqlalchemy import Engine, func, select
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Member, NotFinite, Progress, Regrouped, StepReport
-from scavenger.schemas import (
-    AdviceView,
-    CurveView,
-    EventList,
-    JobList,
-    JobPhase,
-    JobView,
-    ProblemView,
-)
+from scavenger.schemas.curves import CurveView
+from scavenger.schemas.events import EventList
+from scavenger.schemas.jobs import AdviceView, JobList, JobPhase, JobView
+from scavenger.schemas.problems import ProblemView
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys

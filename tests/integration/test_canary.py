@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import NullPool
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.postgres.server import EmbeddedPostgres
 from tests.builders import document
 from tests.canary import (

@@ -24,7 +24,8 @@ from scavenger.client.code import pack_code
 from scavenger.client.core import get, send
 from scavenger.client.errors import InvalidRequest, NotFound
 from scavenger.code_archive import MAX_PACKED_BYTES, MEBIBYTE
-from scavenger.schemas import CodeView, UserRole
+from scavenger.schemas.access import UserRole
+from scavenger.schemas.jobs import CodeView
 from service.api import validation
 from service.api.problems import ApiProblem
 from service.api.routes import code

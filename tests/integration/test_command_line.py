@@ -22,7 +22,8 @@ from scavenger.cli.output import Terminal
 from scavenger.client.client import Client
 from scavenger.client.errors import error_for_problem
 from scavenger.errors import ExitCode
-from scavenger.schemas import JobList, JobPhase, JobView, ProblemView
+from scavenger.schemas.jobs import JobList, JobPhase, JobView
+from scavenger.schemas.problems import ProblemView
 from service.api.problems import PROBLEM_TYPES
 from service.db import jobs
 from tests.builders import NOW, spec

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.schemas import CostReportView, JobView
+from scavenger.schemas.jobs import JobView
+from scavenger.schemas.prices import CostReportView
 from service.db import clock, jobs, vms
 from service.offers import Market, SeenPrice
 from tests.builders import offer, spec

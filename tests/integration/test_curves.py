@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, delete, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from scavenger.cluster import ClusterConfig
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scavenger.schemas import ProblemView
+from scavenger.schemas.problems import ProblemView
 from service.api.dashboard import DASHBOARD_PAGES
 from service.dashboard_files import DashboardFiles
 from tests.integration.house import House

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from secrets import token_hex
 
-from scavenger.schemas import DiagnosticsView
+from scavenger.schemas.diagnostics import DiagnosticsView
 from tests.controller import Controller
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scavenger.schemas import DiagnosticsView
+from scavenger.schemas.diagnostics import DiagnosticsView
 from tests.conformance.aws.rental import ZONE, make_door
 from tests.conformance.aws.test_aws_rights import policy
 from tests.conformance.google.rental import ENTRY, GCE_TYPE, google_cloud

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, func, select
 from sqlalchemy.exc import DBAPIError
 
-from scavenger.schemas import ProblemView
+from scavenger.schemas.problems import ProblemView
 from service.api.dependencies import AppState
 from service.api.idempotency import IdempotentRequest
 from service.app import build_app

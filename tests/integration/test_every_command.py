@@ -24,7 +24,7 @@ from scavenger.cli.main import COMMANDS, app
 from scavenger.cli.output import Terminal
 from scavenger.client.client import Client
 from scavenger.errors import ExitCode
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.db import jobs
 from tests.builders import NOW
 from tests.contract.host import KEYS, Host, host

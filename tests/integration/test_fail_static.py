@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Connection, Engine, create_engine, event
 
-from scavenger.schemas import ProblemView
+from scavenger.schemas.problems import ProblemView
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys

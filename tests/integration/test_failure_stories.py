@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.db import jobs
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.faults import Fault, Ignored, LateRequest, LostResponse

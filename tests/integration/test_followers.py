@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import Engine
 
 from scavenger import AsyncClient, Client
-from scavenger.schemas import EventView, JobPhase
+from scavenger.schemas.events import EventView
+from scavenger.schemas.jobs import JobPhase
 from service.db import jobs
 from tests.builders import NOW, spec
 from tests.contract.host import KEYS, Host

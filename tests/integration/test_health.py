@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, create_engine, text
 
 from scavenger.protocol import Hello
-from scavenger.schemas import JobPhase, ProblemView
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.problems import ProblemView
 from service import ledger
 from service.api.dependencies import AppState
 from service.api.health import BACKGROUND_TASKS, DATABASE_TIMEOUT

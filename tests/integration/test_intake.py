@@ -19,7 +19,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.measurement.profiling import ProbeComplete, evaluate_probe
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Progress, Reply, StepReport
-from scavenger.schemas import EventList
+from scavenger.schemas.events import EventList
 from service.api.dependencies import AppState
 from service.api.telemetry import REPORT_BODY
 from service.app import build_app

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.schemas import JobList, JobPhase, JobView, ProblemView
+from scavenger.schemas.jobs import JobList, JobPhase, JobView
+from scavenger.schemas.problems import ProblemView
 from service.db import jobs
 from tests.builders import NOW, spec
 from tests.integration.house import House

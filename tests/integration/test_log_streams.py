@@ -22,7 +22,8 @@ from scavenger.cli.output import Terminal
 from scavenger.client.errors import Unauthenticated
 from scavenger.errors import ExitCode
 from scavenger.protocol import LogBatch, LogLine
-from scavenger.schemas import JobPhase, UserRole
+from scavenger.schemas.access import UserRole
+from scavenger.schemas.jobs import JobPhase
 from service.api import streams
 from service.auth.tokens import TokenDigest, make_token
 from service.db import access, jobs, log_lines, vms

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, func, select
 
 from scavenger.protocol import LogBatch, LogLine
-from scavenger.reading_schemas import LogLineView, LogList
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.telemetry import LogLineView, LogList
 from service.db import jobs, log_lines, vms
 from service.db.schema import log_lines as log_lines_table
 from tests.builders import offer

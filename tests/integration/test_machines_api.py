@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import Engine
 
 from scavenger.protocol import Hello
-from scavenger.reading_schemas import MachineList, MachineView, VersionView
+from scavenger.schemas.diagnostics import VersionView
+from scavenger.schemas.machines import MachineList, MachineView
 from service.db import clock, jobs, vms, workers
 from service.db.database import newest_revision
 from service.db.jobs import record_event

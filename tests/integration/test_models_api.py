@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.reading_schemas import ForgottenModelView, ModelDetailView
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.models import ForgottenModelView, ModelDetailView
 from service.db import clock, jobs, stored_models
 from tests.builders import spec
 from tests.integration.house import House

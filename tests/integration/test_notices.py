@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.schemas import EventView
+from scavenger.schemas.events import EventView
 from service.db import jobs, vms
 from service.db.shortages import Shortage, active_shortages, record_shortage, record_taken
 from tests.builders import offer

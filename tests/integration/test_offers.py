@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from scavenger.protocol import Directive
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.db import controllers, jobs, schema, vms

@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from scavenger.schemas import OfferList, OfferView, PriceRow
+from scavenger.schemas.prices import OfferList, OfferView, PriceRow
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys

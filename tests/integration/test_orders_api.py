@@ -15,8 +15,9 @@ from sqlalchemy import Engine, text
 from scavenger.client.client import Client
 from scavenger.client.errors import PreconditionFailed
 from scavenger.cluster import ClusterConfig
-from scavenger.order_schemas import OrderView
-from scavenger.schemas import JobPhase, JobView, ProblemView
+from scavenger.schemas.jobs import JobPhase, JobView
+from scavenger.schemas.orders import OrderView
+from scavenger.schemas.problems import ProblemView
 from service.api.dependencies import AppState
 from service.api.routes.orders import MAX_ORDERS
 from service.app import build_app

@@ -17,7 +17,8 @@ from sqlalchemy import Engine
 
 from scavenger.models.performance import fit_performance
 from scavenger.planning.transfer import StoredModel
-from scavenger.schemas import PriceRow, ProblemView
+from scavenger.schemas.prices import PriceRow
+from scavenger.schemas.problems import ProblemView
 from service.api.dependencies import AppState
 from service.api.pagination import CursorCodec
 from service.api.problems import ApiProblem

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from scavenger.schemas import ProblemView
+from scavenger.schemas.problems import ProblemView
 from service.api.dependencies import AppState
 from service.api.health import BACKGROUND_TASKS
 from service.app import build_app

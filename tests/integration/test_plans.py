@@ -12,8 +12,8 @@ import pytest
 import yaml
 from sqlalchemy import Engine, func, select
 
-from scavenger.plan_schemas import PlanView
-from scavenger.schemas import CurveView
+from scavenger.schemas.curves import CurveView
+from scavenger.schemas.plans import PlanView
 from service.db import plans, schema
 from service.db.measurements import record_probe
 from service.reconciler.actions import ChooseConfig

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine, create_engine
 
-from scavenger.schemas import ProblemView
+from scavenger.schemas.problems import ProblemView
 from service.api.problems import PROBLEM_TYPES
 from service.postgres.server import EmbeddedPostgres
 from tests import poison

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.schemas import PriceMarket, PriceRow, PriceView
+from scavenger.schemas.prices import PriceMarket, PriceRow, PriceView
 from service.background import Maintenance
 from service.clouds.clouds import Clouds
 from service.clouds.local import LocalProvider

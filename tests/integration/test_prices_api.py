@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
 from scavenger.job.validation import validate_job
-from scavenger.schemas import PriceImportView, PriceList, PriceView
+from scavenger.schemas.prices import PriceImportView, PriceList, PriceView
 from service.__main__ import store_shipped_prices
 from service.api.dependencies import AppState
 from service.app import build_app

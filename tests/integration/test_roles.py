@@ -12,7 +12,7 @@ import psutil
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from scavenger.worker_env import WorkerEnv
 from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels

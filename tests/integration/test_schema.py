@@ -11,7 +11,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, Engine, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.db import jobs, partitions, vms
 from service.db.schema import PHASE_TRANSITIONS, VM_TRANSITIONS, metadata
 from tests.builders import NOW, offer, spec

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from scavenger.schemas import JobList, JobPhase, JobView
+from scavenger.schemas.jobs import JobList, JobPhase, JobView
 from service.clouds.labels import ResourceLabels
 from service.db import clock, controllers, jobs, partitions
 from tests.bench.fleet import Fleet

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from scavenger.session_schemas import SessionView, SignInCodeView
+from scavenger.schemas.access import SessionView, SignInCodeView
 from service.api.security import NO_SESSION
 from service.auth.permissions import PublicAccess
 from service.auth.rate_limit import RateLimiter

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Engine
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.db import jobs, measurements, vms
 from service.db.curves import newest_curve
 from service.simulated_job import SIMULATED_JOB, add_simulated_job

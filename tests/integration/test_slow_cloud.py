@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service import ledger
 from service.background import PgListener
 from service.clouds import inventory as lookouts

@@ -25,7 +25,8 @@ from typer.testing import CliRunner
 
 from scavenger.measurement.steps import StepColumns, StepRow
 from scavenger.protocol import Progress, StepReport
-from scavenger.schemas import EventList, JobView
+from scavenger.schemas.events import EventList
+from scavenger.schemas.jobs import JobView
 from service.api.dependencies import AppState
 from service.app import build_app, store_home_token
 from service.auth.tokens import ControllerKeys

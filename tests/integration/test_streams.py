@@ -15,7 +15,9 @@ from sqlalchemy import Engine, update
 from scavenger.cli.watch import follow_updates
 from scavenger.client.client import Client
 from scavenger.protocol import Hello
-from scavenger.schemas import JobNewsView, JobPhase, UserRole
+from scavenger.schemas.access import UserRole
+from scavenger.schemas.events import JobNewsView
+from scavenger.schemas.jobs import JobPhase
 from service.api import streams
 from service.auth.sessions import SESSION_COOKIE
 from service.auth.tokens import TokenDigest, make_token

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, delete, func, select, text, update
 from sqlalchemy.pool import NullPool
 
-from scavenger.schemas import JobPhase, SweepView
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.machines import SweepView
 from service.clouds.clouds import Clouds
 from service.clouds.labels import LAUNCH_COUNT_LABEL, OWNER_LABEL, SIGNATURE_LABEL, ResourceLabels
 from service.clouds.provider import Instance, InstanceState

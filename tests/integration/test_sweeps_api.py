@@ -11,7 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from scavenger.schemas import OrphanView, ProblemView, SweepList, SweepView
+from scavenger.schemas.machines import OrphanView, SweepList, SweepView
+from scavenger.schemas.problems import ProblemView
 from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Engine
 
 from scavenger.cluster import ClusterConfig
 from scavenger.protocol import Hello, Progress, StepReport
-from scavenger.schemas import JobPhase, ProblemView
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.problems import ProblemView
 from service.api.dependencies import AppState
 from service.api.telemetry import store_report, validate_rows
 from service.app import build_app

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Hello, NotFinite, Progress, StepReport
-from scavenger.reading_schemas import TelemetryView
+from scavenger.schemas.telemetry import TelemetryView
 from service.api.telemetry import parse_report, store_report
 from service.db import clock, directives, jobs, measurements, partitions, vms, workers
 from tests.builders import directive, offer, spec

@@ -16,7 +16,7 @@ from scavenger.cli.main import app
 from scavenger.cli.output import Terminal
 from scavenger.client.client import Client
 from scavenger.errors import ExitCode
-from scavenger.webhook_schemas import NOTABLE_EVENTS, WebhookKind
+from scavenger.schemas.webhooks import NOTABLE_EVENTS, WebhookKind
 from service.db import clock, schema, webhooks
 from service.webhooks.messages import text_of_secret
 from service.webhooks.sender import WebhookSender

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.webhook_schemas import DeliveryState, EventKind, WebhookKind
+from scavenger.schemas.webhooks import DeliveryState, EventKind, WebhookKind
 from service.auth.tokens import ControllerKeys
 from service.db import jobs, webhooks
 from service.db.webhooks import StoredDelivery, StoredWebhook

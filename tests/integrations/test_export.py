@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scavenger.cli.export import points_of, write_mlflow, write_tensorboard
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from tests.builders import NOW
 from tests.unit.test_cli_rendering import job_view
 from tests.unit.test_export import telemetry

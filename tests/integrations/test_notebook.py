@@ -8,7 +8,7 @@ from typing import Any
 import pandas
 
 from scavenger.client.notebook import POINT_COLUMNS, ShownCurve
-from scavenger.schemas import LimitChancesView
+from scavenger.schemas.curves import LimitChancesView
 from tests.unit.test_cli_rendering import curve_view
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 
-from scavenger.schemas import JobPhase, JobView
+from scavenger.schemas.jobs import JobPhase, JobView
 from service.ledger import MONEY_RESOLUTION
 from tests.interruptions.cells import Cell
 from tests.interruptions.trainee import BATCH, SAMPLES, SEED, train_undisturbed

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import psutil
 
-from scavenger.schemas import EventView
+from scavenger.schemas.events import EventView
 from tests.interruptions.cells import Cell
 from tests.interruptions.judge import CHECKPOINT_EVERY, Note, Verdict, judge, read_notes
 from tests.interruptions.stage import Stage, do_nothing

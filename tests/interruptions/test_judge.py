@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from tests.interruptions.cells import CELLS, KINDS, MOMENTS, VICTIMS, WARNINGS, find_cell
 from tests.interruptions.judge import judge, samples_of, undisturbed
 

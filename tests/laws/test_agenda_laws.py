@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.reconciler.actions import Blocked, Idle, NoteBudget
 from service.reconciler.agenda import Agenda, needs_polling, next_deadline, time_to_rest
 from service.reconciler.endings import max_launches

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scavenger.curve_basis import JobPosition, count_curve
 from scavenger.report import CurveReport
-from scavenger.schemas import CurveView, LimitsView, PointView, SpentView
+from scavenger.schemas.curves import CurveView, LimitsView, PointView, SpentView
 from service.state.curves import curve_view
 from tests.builders import NOW, spec
 from tests.laws.test_report_laws import FITTED, reports

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scavenger.schemas import LimitChancesView, PointView, point_id
+from scavenger.schemas.curves import LimitChancesView, PointView, point_id
 from service.db.curves import columns_to_points, points_to_columns
 from service.state.curves import curve_money
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine
 
-from scavenger.schemas import EventView
+from scavenger.schemas.events import EventView
 from service.db import jobs
 from tests.builders import NOW, spec
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scavenger.client.core import EventStream, Found, Listing, Sleep
 from scavenger.client.errors import ServerFault, TooManyRequests, Unreachable
 from scavenger.client.streams import follow_job_events, follow_lines, follow_news
-from scavenger.reading_schemas import LogLineView
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.telemetry import LogLineView
 from tests.builders import NOW
 from tests.unit.test_cli_rendering import ID, event, job_view, problem
 

@@ -18,7 +18,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.job.planning import planning_state
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.db.vms import Vm

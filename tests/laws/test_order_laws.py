@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from scavenger.order_schemas import WISHES as WISH_TYPES
-from scavenger.order_schemas import (
+from scavenger.schemas.orders import WISHES as WISH_TYPES
+from scavenger.schemas.orders import (
     ChangeWish,
     OrderState,
     PauseWish,

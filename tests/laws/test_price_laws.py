@@ -15,7 +15,7 @@ from scavenger.offline.tables.price_rows import (
     REQUIRED_PRICE_COLUMNS,
     read_price_rows,
 )
-from scavenger.schemas import PriceRow, PriceView
+from scavenger.schemas.prices import PriceRow, PriceView
 from service.prices import (
     MAX_PRICE_JUMP,
     PriceBook,

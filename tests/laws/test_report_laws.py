@@ -21,7 +21,7 @@ from scavenger.planning.decision import CurvePreview
 from scavenger.planning.knee import Knee
 from scavenger.planning.state import FittedModel
 from scavenger.report import CurveReport, ReportedPoint
-from scavenger.schemas import CurveView
+from scavenger.schemas.curves import CurveView
 from service.state.curves import curve_view
 from tests.builders import NOW, observation, spec
 

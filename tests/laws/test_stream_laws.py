@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from scavenger.schemas import EventView
+from scavenger.schemas.events import EventView
 from service.api import streams
 from service.api.followers import EventWindow
 from service.db import jobs

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scavenger.schemas import SweepView
+from scavenger.schemas.machines import SweepView
 from service.clouds.labels import LAUNCH_COUNT_LABEL, OWNER_LABEL, SIGNATURE_LABEL, ResourceLabels
 from service.clouds.provider import Instance, InstanceState
 from service.db.vms import MachineRecord, is_counted

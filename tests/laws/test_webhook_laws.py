@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event, func, select
 
-from scavenger.webhook_schemas import DeliveryState, EventKind
+from scavenger.schemas.webhooks import DeliveryState, EventKind
 from service.auth.tokens import ControllerKeys
 from service.db import jobs, schema, webhooks
 from service.outbound import OutboundClient

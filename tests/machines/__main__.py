@@ -36,7 +36,7 @@ from scavenger.cli.submit import read_job_file, send_code
 from scavenger.client.client import Client
 from scavenger.client.code import pack_code
 from scavenger.errors import ExitCode, ScavengerError
-from scavenger.schemas import JobView
+from scavenger.schemas.jobs import JobView
 from tests.machines.computer import kill, processes_of
 from tests.machines.lab import Lab, NamespaceLab, open_lab
 from tests.machines.narration import Narrator, is_covered, render_bill

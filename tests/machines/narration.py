@@ -20,7 +20,7 @@ from scavenger.cli.output import (
     word_column,
 )
 from scavenger.cli.watch import render_moment
-from scavenger.schemas import JobView
+from scavenger.schemas.jobs import JobView
 from service.ledger import MONEY_RESOLUTION
 from tests.fakecloud.cloud import FakeCloud
 from tests.fakecloud.machine import Machine, Reason

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from scavenger.order_schemas import ChangeWish
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.orders import ChangeWish
 from service import ledger
 from service.reconciler.diff import PAID_LATE
 from tests.builders import spec

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Engine, delete, text
 
 from scavenger.job.fields import format_money
 from scavenger.job.spec import JobSpec
-from scavenger.order_schemas import (
+from scavenger.protocol import Hello, InterruptionNotice, Progress, StepReport, VmLease
+from scavenger.schemas.orders import (
     ChangeRequest,
     ChangeWish,
     OrderKind,
@@ -25,7 +26,6 @@ from scavenger.order_schemas import (
     ResizeRequest,
     ResumeRequest,
 )
-from scavenger.protocol import Hello, InterruptionNotice, Progress, StepReport, VmLease
 from scavenger.worker_env import WorkerEnv
 from service import ledger
 from service.api.problems import ApiProblem as Refused

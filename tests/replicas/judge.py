@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from sqlalchemy import Connection, select
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.db import jobs, vms, workers
 from service.db.jobs import StoredJob
 from service.db.schema import directives, events

@@ -20,7 +20,7 @@ from sqlalchemy import Engine, create_engine, func, make_url, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.db.database import migrate
 from service.db.schema import outcomes, vms
 from service.postgres.server import EmbeddedPostgres

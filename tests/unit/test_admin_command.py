@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from scavenger.schemas import SweepList, SweepView
+from scavenger.schemas.machines import SweepList, SweepView
 from tests.builders import NOW
 from tests.unit.test_cli_commands import run
 

@@ -30,7 +30,8 @@ from scavenger.client.errors import (
     Unreachable,
 )
 from scavenger.client.methods import ConversationMethod, ListingMethod
-from scavenger.schemas import JobPhase, JobView, UserRole
+from scavenger.schemas.access import UserRole
+from scavenger.schemas.jobs import JobPhase, JobView
 from tests.unit.test_cli_rendering import ID, curve_view, event, job_view, problem
 
 URL = "http://127.0.0.1:8321"

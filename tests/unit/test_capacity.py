@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.state.job_state import lacks_capacity
 from tests.builders import NOW, job, snapshot, vm
 

@@ -28,7 +28,8 @@ from scavenger.client.diagnostics import (
     warning_check,
 )
 from scavenger.client.errors import ClientError, NoToken, Unreachable, error_for_problem
-from scavenger.schemas import CheckView, DiagnosticsView, ProblemView
+from scavenger.schemas.diagnostics import CheckView, DiagnosticsView
+from scavenger.schemas.problems import ProblemView
 from tests.builders import NOW
 
 DURABLE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}

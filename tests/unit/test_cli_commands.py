@@ -38,8 +38,8 @@ from scavenger.client.client import Client
 from scavenger.client.errors import ClientError, NoToken, Unreachable, error_for_problem
 from scavenger.errors import ExitCode
 from scavenger.job.validation import parse_job
-from scavenger.schemas import CodeView, JobPhase
-from scavenger.session_schemas import SignInCodeView
+from scavenger.schemas.access import SignInCodeView
+from scavenger.schemas.jobs import CodeView, JobPhase
 from tests.unit.test_cli_rendering import DOCUMENT, ID, curve_view, event, job_view, problem
 
 OTHER = "job_019aa0b4c8e5f3d2a72"

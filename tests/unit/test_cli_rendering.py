@@ -37,26 +37,19 @@ from scavenger.cli.watch import (
 from scavenger.client.errors import JobFailed, NoToken, Unreachable, error_for_problem
 from scavenger.errors import DocumentProblem
 from scavenger.job.validation import parse_job
-from scavenger.schemas import (
+from scavenger.schemas.base import MoneyView
+from scavenger.schemas.curves import CurveView, LawsView, PointView, ProbeView, ResizeView, point_id
+from scavenger.schemas.events import EventView
+from scavenger.schemas.jobs import (
     ConfigView,
     CostView,
-    CurveView,
-    ErrorDetail,
-    EventView,
     IndicatorsView,
     JobPhase,
     JobView,
-    LawsView,
-    MoneyView,
-    PointView,
-    ProbeView,
-    ProblemView,
     ProgressView,
-    ResizeView,
-    StoredModelList,
-    StoredModelView,
-    point_id,
 )
+from scavenger.schemas.models import StoredModelList, StoredModelView
+from scavenger.schemas.problems import ErrorDetail, ProblemView
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 ID = "job_019aa0b4c8e5f3d2a71"

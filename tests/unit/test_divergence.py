@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scavenger.protocol import NotFinite
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service.reconciler.actions import Finish
 from service.reconciler.plan import plan
 from service.state.job_state import JobState

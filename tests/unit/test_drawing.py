@@ -17,7 +17,7 @@ from scavenger.cli.png import draw_png
 from scavenger.client.notebook import FIGURES, ShownCurve
 from scavenger.drawing import draw_curve
 from scavenger.plane import SHAPES, Plane, steps_through
-from scavenger.schemas import CurveView, LimitsView, PointView
+from scavenger.schemas.curves import CurveView, LimitsView, PointView
 from tests.unit.test_cli_rendering import config, curve_view, point
 
 SVG = "{http://www.w3.org/2000/svg}"

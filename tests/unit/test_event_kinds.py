@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from scavenger.schemas import JobPhase
-from scavenger.webhook_schemas import NOTABLE_EVENTS, EventKind
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.webhooks import NOTABLE_EVENTS, EventKind
 
 SERVICE = Path(__file__).parents[2] / "service"
 # Recorded by the phase that a job ends in, whose word is no literal.
@@ -27,6 +27,6 @@ def recorded() -> Iterator[str]:
 def test_webhooks_know_every_kind_of_event() -> None:
     known = {kind.value for kind in EventKind} - {EventKind.EVERY}
     missing = (set(recorded()) | FINAL) - known
-    assert not missing, f"add {missing} to scavenger.webhook_schemas.EventKind"
+    assert not missing, f"add {missing} to scavenger.schemas.webhooks.EventKind"
     assert known == set(recorded()) | FINAL, "the controller records no event of this kind"
     assert set(NOTABLE_EVENTS) <= set(EventKind)

@@ -18,7 +18,7 @@ from scavenger.cli.export import (
     write_mlflow,
     write_tensorboard,
 )
-from scavenger.reading_schemas import SeriesView, TelemetryView
+from scavenger.schemas.telemetry import SeriesView, TelemetryView
 from tests.builders import NOW
 from tests.unit.test_cli_rendering import job_view
 

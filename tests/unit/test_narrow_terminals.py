@@ -39,8 +39,10 @@ from scavenger.offline.evaluation.sampling import Restriction
 from scavenger.offline.fit import report_fit
 from scavenger.offline.simulator.paper import PAPER_JOBS, Perturbations
 from scavenger.offline.tables.files import MeasurementTables
-from scavenger.reading_schemas import MachineView
-from scavenger.schemas import JobPhase, StoredModelList, TokenList, TokenView
+from scavenger.schemas.access import TokenList, TokenView
+from scavenger.schemas.jobs import JobPhase
+from scavenger.schemas.machines import MachineView
+from scavenger.schemas.models import StoredModelList
 from tests.builders import NOW
 from tests.unit.test_admin_command import suspect, sweep
 from tests.unit.test_cli_rendering import ID, curve_view, job_view, stored_model, text

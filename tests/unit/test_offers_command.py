@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from scavenger.schemas import CostEntryView, CostReportView, MoneyView, OfferList, OfferView
+from scavenger.schemas.base import MoneyView
+from scavenger.schemas.prices import CostEntryView, CostReportView, OfferList, OfferView
 from tests.builders import NOW
 from tests.unit.test_cli_commands import run
 

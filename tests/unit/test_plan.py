@@ -12,7 +12,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.planning.decision import progress_per_iteration
 from scavenger.planning.search.strategy import Probe
 from scavenger.protocol import Directive, ExchangeInterval, Member
-from scavenger.schemas import JobPhase
+from scavenger.schemas.jobs import JobPhase
 from service import ledger
 from service.db.measurements import RecordedDrift
 from service.db.measurements import SettledProbe as Stored

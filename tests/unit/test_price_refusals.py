@@ -9,7 +9,7 @@ import pytest
 
 from scavenger.errors import InvalidDocument
 from scavenger.offline.tables.price_rows import read_price_rows
-from scavenger.schemas import PriceRow, PriceView
+from scavenger.schemas.prices import PriceRow, PriceView
 from service.errors import UnknownPrice
 from service.prices import PriceBook, PricedRegion, find_refusal, newest_prices, to_price
 from tests.builders import NOW

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from scavenger.errors import ExitCode
-from scavenger.schemas import PriceImportView, PriceList, PriceView
+from scavenger.schemas.prices import PriceImportView, PriceList, PriceView
 from tests.unit.test_cli_commands import run
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from scavenger.errors import ExitCode
-from scavenger.schemas import NewTokenView, TokenList, TokenView
+from scavenger.schemas.access import NewTokenView, TokenList, TokenView
 from tests.builders import NOW
 from tests.unit.test_cli_commands import run
 from tests.unit.test_cli_rendering import problem

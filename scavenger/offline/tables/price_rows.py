@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.messages import clip_text, show_value
 from scavenger.offline.tables.csv_reader import CsvReader, CsvRow, InvalidCell
-from scavenger.schemas import PriceRow
+from scavenger.schemas.prices import PriceRow
 
 REQUIRED_PRICE_COLUMNS = ("provider", "region", "item", "price")
 OPTIONAL_PRICE_COLUMNS = (

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
-from scavenger.schemas import AuditList, NewTokenView, TokenList, TokenView, UserRole
+from scavenger.schemas.access import AuditList, NewTokenView, TokenList, TokenView, UserRole
 from service.api.dependencies import State
 from service.api.idempotency import REPLAYED, IdempotentRequestDep
 from service.api.openapi import LOCATION_HEADER, answers_problems, page_responses

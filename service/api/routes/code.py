@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Path, Response
 from fastapi.responses import StreamingResponse
 
 from scavenger.code_archive import CODE_DIGEST, MAX_PACKED_BYTES, MEBIBYTE
-from scavenger.schemas import CodeView
+from scavenger.schemas.jobs import CodeView
 from service.api.dependencies import AppState, FromApp, State
 from service.api.enrolment import no_machine_problem
 from service.api.openapi import answers_problems

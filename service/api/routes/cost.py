@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import TypeAdapter
 
-from scavenger.schemas import CostEntryView, CostReportView, MoneyView
+from scavenger.schemas.base import MoneyView
+from scavenger.schemas.prices import CostEntryView, CostReportView
 from service.api.dependencies import State
 from service.api.openapi import page_responses
 from service.api.pagination import Page

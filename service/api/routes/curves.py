@@ -15,10 +15,10 @@ from scavenger.errors import InvalidDocument, NothingFeasible
 from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
-from scavenger.plan_schemas import WhatIf
 from scavenger.planning.decision import preview_curve
 from scavenger.report import CurveReport
-from scavenger.schemas import CurveView, DecisionList, WantedBasis
+from scavenger.schemas.curves import CurveView, DecisionList, WantedBasis
+from scavenger.schemas.plans import WhatIf
 from service.api.dependencies import AppState, State
 from service.api.openapi import answers_problems, page_responses
 from service.api.pagination import Page

@@ -10,7 +10,7 @@ from typing import Annotated
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from scavenger.schemas import EventList
+from scavenger.schemas.events import EventList
 from service.api.dependencies import AppState, State
 from service.api.followers import StreamFilter
 from service.api.openapi import JsonObject, ResponseDocs, answers_problems, page_responses

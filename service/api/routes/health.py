@@ -23,7 +23,7 @@ from scavenger.client.diagnostics import (
     failed_check,
     passed_check,
 )
-from scavenger.schemas import CheckView, DiagnosticsView, HealthView
+from scavenger.schemas.diagnostics import CheckView, DiagnosticsView, HealthView
 from service.api.dependencies import AppState, FromApp, State
 from service.api.health import BACKGROUND_TASKS, HealthChecks
 from service.api.metrics import JobMetrics, gauge_families

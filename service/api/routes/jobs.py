@@ -16,8 +16,9 @@ from sqlalchemy import Connection
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import parse_job
-from scavenger.plan_schemas import PlanReference
-from scavenger.schemas import JobList, JobVersionView, JobView
+from scavenger.schemas.jobs import JobList, JobView
+from scavenger.schemas.plans import PlanReference
+from scavenger.schemas.problems import JobVersionView
 from service.api.dependencies import AppState, RequestBody, State
 from service.api.etag import IfMatch, IfNoneMatch, JobETag
 from service.api.idempotency import IdempotentRequestDep, to_response

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from sqlalchemy import Connection
 
 from scavenger.protocol import LogBatch
-from scavenger.reading_schemas import LogList
+from scavenger.schemas.telemetry import LogList
 from service.api.dependencies import AppState, State
 from service.api.followers import LineFilter
 from service.api.openapi import JsonObject, answers_problems, page_responses

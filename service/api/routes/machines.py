@@ -8,7 +8,7 @@ from typing import Annotated, get_args
 from fastapi import APIRouter, Query
 from pydantic import TypeAdapter
 
-from scavenger.reading_schemas import MachineList, MachineState
+from scavenger.schemas.machines import MachineList, MachineState
 from service.api.dependencies import State
 from service.api.job_filters import comma_separated
 from service.api.openapi import answers_problems, page_responses

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from scavenger.reading_schemas import ForgottenModelView, ModelDetailView
-from scavenger.schemas import StoredModelList
+from scavenger.schemas.models import ForgottenModelView, ModelDetailView, StoredModelList
 from service.api.dependencies import AppState, State
 from service.api.idempotency import IdempotentRequestDep
 from service.api.openapi import REPLAYED_HEADER, answers_problems, page_responses

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import TypeAdapter
 
-from scavenger.schemas import OfferList, PriceMarket
+from scavenger.schemas.prices import OfferList, PriceMarket
 from service.api.dependencies import AppState, State
 from service.api.openapi import page_responses
 from service.api.pagination import Page

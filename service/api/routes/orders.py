@@ -15,7 +15,7 @@ from fastapi import APIRouter, Body, Response
 from sqlalchemy import Connection
 
 from scavenger.errors import DocumentProblem
-from scavenger.order_schemas import (
+from scavenger.schemas.orders import (
     WISHES,
     ChangeRequest,
     OrderKind,

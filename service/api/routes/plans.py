@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from sqlalchemy import Connection
 
 from scavenger.job.spec import JobSpec
-from scavenger.plan_schemas import PLAN_ID_PREFIX, PlanView
+from scavenger.schemas.plans import PLAN_ID_PREFIX, PlanView
 from service.api.dependencies import AppState, State
 from service.api.openapi import LOCATION_HEADER, answers_problems, request_body
 from service.api.problems import ApiProblem

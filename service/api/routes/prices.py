@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from sqlalchemy import Connection
 
-from scavenger.schemas import PriceImportView, PriceList, PriceRow
+from scavenger.schemas.prices import PriceImportView, PriceList, PriceRow
 from service.api.dependencies import AppState, State
 from service.api.idempotency import IdempotentRequestDep
 from service.api.openapi import REPLAYED_HEADER, page_responses

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import PlainTextResponse
 
-from scavenger.reading_schemas import VersionView
 from scavenger.resources import resource_path
+from scavenger.schemas.diagnostics import VersionView
 from service.api.dependencies import State
 from service.api.openapi import answers_problems
 from service.api.problems import PROBLEM_TYPES, ApiProblem, problem_uri

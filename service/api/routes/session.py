@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import Connection
 
-from scavenger.session_schemas import SessionView, SignInCodeView
+from scavenger.schemas.access import SessionView, SignInCodeView
 from service.api.dependencies import AppState, FromApp, SigningKeys, State
 from service.api.openapi import answers_problems
 from service.api.problems import ApiProblem

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from sqlalchemy import Connection
 
-from scavenger.schemas import SweepList, SweepView
+from scavenger.schemas.machines import SweepList, SweepView
 from service.api.dependencies import AppState, State
 from service.api.idempotency import IdempotentRequestDep
 from service.api.openapi import REPLAYED_HEADER, answers_problems, page_responses

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from scavenger.errors import DocumentProblem
 from scavenger.job.fields import closest_name
-from scavenger.reading_schemas import TelemetryView
+from scavenger.schemas.telemetry import TelemetryView
 from service.api.dependencies import AppState, State
 from service.api.openapi import answers_problems
 from service.api.problems import ApiProblem

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from sqlalchemy import Connection
 
 from scavenger.errors import DocumentProblem
-from scavenger.webhook_schemas import (
+from scavenger.schemas.webhooks import (
     NOTABLE_EVENTS,
     DeliveryList,
     DeliveryState,
