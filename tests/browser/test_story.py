@@ -30,7 +30,9 @@ def job(controller: Controller) -> Iterator[str]:
 
 @pytest.fixture
 def fast_job(controller: Controller, job: str) -> str:
-    """The same job, on two workers."""
+    """The same job, on two workers, with the limits that it was submitted with."""
+    limits = {"limits": {"max_cost": paced(JOB)["limits"]["max_cost"]}}
+    assert controller.ask("PATCH", f"/v1/jobs/{job}", json=limits).status_code == 202
     order_resize(controller, job, FAST)
     return job
 
