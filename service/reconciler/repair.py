@@ -133,7 +133,8 @@ def replace_released(state: JobState, directive: Directive) -> Action | None:
     Nothing is broken: the others have left them out at an iteration boundary already.
     """
     members = choose_members(state, directive.config.workers)
-    if not surviving_members(state, directive):
+    # A survivor whose machine its cloud takes back is no member of what comes next.
+    if not members or not surviving_members(state, directive):
         return None
     config = shrink_config(state, directive.config, len(members))
     why = f"{', '.join(state.released_members)} was told to leave: the others go on with {config}"
