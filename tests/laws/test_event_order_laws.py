@@ -12,11 +12,12 @@ from typing import Literal
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 
 from scavenger.schemas.events import EventView
 from service.db import jobs
 from tests.builders import NOW, spec
+from tests.controller_double import until
 
 NUMBERS = count(1)
 WRITERS, FOLLOWERS, JOBS = 4, 3, 2
@@ -192,3 +193,29 @@ def test_writers_that_commit_at_once_hide_nothing_from_a_follower(engine: Engine
     for follower in followers:
         follower.read()
         follower_sees_all([event.message for event in follower.seen], told, follower.job)
+
+
+def test_a_number_that_is_drawn_holds_back_all_later_ones(engine: Engine) -> None:
+    """Between the number and the commit is an instant, in which no test above ever looked."""
+    with engine.begin() as connection:
+        jobs.create(connection, "job_1", spec(), NOW)
+    follower = Follower(engine, "job_1")
+    with engine.connect() as early, engine.connect() as late, ThreadPoolExecutor(1) as pool:
+        writers = [Writer(early), Writer(late)]
+        for writer in writers:
+            writer.act("say", "job_1")
+        early.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
+        committed = pool.submit(writers[1].act, "commit", "job_1")
+        until(lambda: committed.done() or is_lock_awaited(engine))
+        follower.read()
+        writers[0].act("commit", "job_1")
+        committed.result()
+    follower.read()
+    told = [each for writer in writers for each in writer.committed]
+    follower_sees_all([event.message for event in follower.seen], told, "job_1")
+
+
+def is_lock_awaited(engine: Engine) -> bool:
+    with engine.connect() as connection:
+        query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'"
+        return bool(connection.execute(text(query)).scalar())
