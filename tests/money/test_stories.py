@@ -287,3 +287,21 @@ def test_a_machine_that_stopped_by_itself_is_booked_no_longer_because_it_is_list
     assert after.orders > 1
     assert after.prepaid_until == before.prepaid_until
     promises.check(world)
+
+
+def test_a_notice_of_a_machine_that_is_awaited_is_news(make: Make) -> None:
+    """The job says that it waits for the machine, and then waits for another."""
+    purse = make(lag=60.0)
+    world = purse.world
+    world.cloud.faults.next("launch", LostRequest(), None, 2)
+    for _ in range(2):
+        purse.tick(0)
+    purse.wait(61.0)
+    for _ in range(3):
+        world.cloud.faults.next("launch", LostRequest(), None, 2)
+        purse.tick(0)
+    for vm in world.rows():
+        world.hear_notice(vm)
+    for _ in range(3):
+        purse.tick(0)
+    promises.check(world)

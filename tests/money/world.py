@@ -456,6 +456,7 @@ class World:
         told = InterruptionNotice(vm.id, "the cloud takes it back")
         with suppress(Refused):
             agent.notice(api, WorkerPrincipal(vm.id, JOB, 1, 0.0), told)
+            self.announce()
 
     def end_command(self, truth: Truth, vm: Vm, code: int) -> None:
         """Let a machine's command end, and the machine with it."""
