@@ -209,7 +209,7 @@ def note_refusal(answer: Response, refused: list[int]) -> None:
 
 def test_a_loss_that_is_nan_is_said_and_breaks_no_page(page: Page, controller: Controller) -> None:
     run = paced("nan")["run"] | {"env": {"NAN_FROM": "30"}}
-    limits = {"workers": 1, "batch": 16, "max_cost": "1 USD"}
+    limits = {"workers": 1, "batch": 16, "max_cost": "50 USD"}
     job = controller.submit(paced("nan", run=run, limits=limits))
     controller.wait(lambda: controller.job(job).progress.diverged)
     page.get_by_role("searchbox", name="Name or id").fill("nan")

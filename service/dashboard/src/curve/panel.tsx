@@ -63,15 +63,7 @@ export function SelectionPanel({ job, etag, curve, picked, isRecommended, curren
       {reason && !isFinal(job.phase) && <p className={parts.muted}>{reason}</p>}
       {isRecommended && <p className={`${parts.muted} ${parts.small}`}>{hint}</p>}
       {!isFinal(job.phase) && <div className={parts.row}>
-        {isRunning ? (
-          <PinOrder job={job} etag={etag} curve={curve} config={config} isDisabled={refusal !== null} />
-        ) : (
-          <ApplyOrder job={job} etag={etag} to={config} label="Apply now" isDisabled={reason !== null} isPrimary>
-            <p>
-              {formatConfig(job.applied ?? job.target)} → {formatConfig(config)}. {difference} The job is pinned there until it is told to follow automatically again.
-            </p>
-          </ApplyOrder>
-        )}
+        <ApplyOrder job={job} etag={etag} {...(isRunning ? pinOrder(job, curve, config, refusal !== null) : moveOrder(job, config, difference, reason !== null))} />
         <Confirm
           label="Probe this option"
           title={`Probe ${formatConfig(config)}?`}
@@ -107,22 +99,24 @@ function namesOf(option: Option, curve: Curve, job: Job): string[] {
   return named.filter(([name, config]) => name && configId(config) === option.id).map(([name]) => name);
 }
 
-/** Keeps the job where it runs, or lets it move by itself again. Neither resizes it now. */
-function PinOrder({ job, etag, curve, config, isDisabled }: { job: Job; etag: string | null; curve: Curve; config: Config; isDisabled: boolean }) {
-  if (configId(job.pinned) === configId(config)) {
-    return (
-      <ApplyOrder job={job} etag={etag} to="auto" label="Unpin" title={`Let ${job.name} move again?`} action="Unpin" isDisabled={isDisabled}>
-        <p>
-          The job follows its objective again: {curve.objective}. It moves when that pays more than a resize takes.
-        </p>
-      </ApplyOrder>
-    );
-  }
-  return (
-    <ApplyOrder job={job} etag={etag} to={config} label="⚑ Pin" title={`Pin ${job.name} to ${formatConfig(config)}?`} action="Pin" isDisabled={isDisabled}>
-      <p>Nothing is resized: the job runs there now, and stays until it is told to follow automatically again, even when its noise drifts.</p>
-    </ApplyOrder>
+/** Moves the job to another option, and keeps it there. */
+function moveOrder(job: Job, config: Config, difference: string, isDisabled: boolean): OrderQuestion {
+  const children = (
+    <p>
+      {formatConfig(job.applied ?? job.target)} → {formatConfig(config)}. {difference} The job is pinned there until it is told to follow automatically again.
+    </p>
   );
+  return { to: config, label: "Apply now", children, isDisabled, isPrimary: true };
+}
+
+/** Keeps the job where it runs, or lets it move by itself again. Neither resizes it now. */
+function pinOrder(job: Job, curve: Curve, config: Config, isDisabled: boolean): OrderQuestion {
+  if (configId(job.pinned) === configId(config)) {
+    const children = <p>The job follows its objective again: {curve.objective}. It moves when that pays more than a resize takes.</p>;
+    return { to: "auto", label: "Unpin", title: `Let ${job.name} move again?`, action: "Unpin", children, isDisabled };
+  }
+  const children = <p>Nothing is resized: the job runs there now, and stays until it is told to follow automatically again, even when its noise drifts.</p>;
+  return { to: config, label: "⚑ Pin", title: `Pin ${job.name} to ${formatConfig(config)}?`, action: "Pin", children, isDisabled };
 }
 
 function Difference({ picked, current, curve }: { picked: Option; current: Option | null; curve: Curve }) {
@@ -200,10 +194,7 @@ function probeEffect(picked: Option, curve: Curve): string {
   return `It takes about ${formatSeconds(seconds)} and ${formatDollars((picked.cost / picked.time) * seconds)}.`;
 }
 
-/** A button that orders a resize; when something was decided meanwhile, it shows that first. */
-export function ApplyOrder(props: {
-  job: Job;
-  etag: string | null;
+interface OrderQuestion {
   to: Target;
   label: ReactNode;
   title?: string;
@@ -211,10 +202,15 @@ export function ApplyOrder(props: {
   children: ReactNode;
   isDisabled?: boolean;
   isPrimary?: boolean;
-}) {
-  const { job, etag, to, label, children, isDisabled = false, isPrimary = false } = props;
-  const { title = `Resize ${job.name}?`, action = "Apply" } = props;
+}
+
+/** A button that orders a resize; when something was decided meanwhile, it shows that first. */
+export function ApplyOrder({ job, etag, ...question }: { job: Job; etag: string | null } & OrderQuestion) {
+  const { label, isDisabled = false, isPrimary = false } = question;
   const [isOpen, setOpen] = useState(false);
+  // An open dialog keeps its question, though the job may get there meanwhile by another's order.
+  const [asked, setAsked] = useState<OrderQuestion>(question);
+  const { to, children, title = `Resize ${job.name}?`, action = "Apply" } = isOpen ? asked : question;
   // The version that was on the screen when the dialog opened; undefined for the newest one.
   const [version, setVersion] = useState<string | null | undefined>(undefined);
   const [isBusy, setBusy] = useState(false);
@@ -243,6 +239,7 @@ export function ApplyOrder(props: {
       onOpenChange={(open) => {
         setOpen(open);
         if (open) {
+          setAsked(question);
           setVersion(etag);
           setRefusal(null);
         }
