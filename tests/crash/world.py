@@ -174,7 +174,7 @@ class World:
 
     def _order(self, connection: Connection) -> bool:
         """Let the user give the next order, once the last one was obeyed; whether all were."""
-        given = orders.orders_of_jobs(connection, [JOB_ID])[JOB_ID]
+        given = self._given(connection)
         if any(order.is_open for order in given):
             return False
         if len(given) == len(self.scenario.orders):
@@ -195,7 +195,12 @@ class World:
     def ordered(self) -> list[StoredOrder]:
         """Return all orders."""
         with self.engine.connect() as connection:
-            return list(orders.orders_of_jobs(connection, [JOB_ID])[JOB_ID])
+            return self._given(connection)
+
+    def _given(self, connection: Connection) -> list[StoredOrder]:
+        """Return the orders so far, oldest first."""
+        newest_first = orders.orders_before(connection, JOB_ID, None, len(self.scenario.orders) + 1)
+        return list(reversed(newest_first))
 
     def _stray(self, connection: Connection) -> None:
         """Let unwanted or foreign machines appear; a person confirms what is held.

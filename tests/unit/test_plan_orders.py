@@ -66,10 +66,15 @@ def searches(**changes: object) -> JobState:
     return snapshot(**{"job": job(spec=WIDE), **alone, "directive": told, **changes})
 
 
-def poor(max_cost: str, **changes: object) -> JobState:
-    """The same job with a lower cap."""
+def poor(max_cost: str, told: int = 0, **changes: object) -> JobState:
+    """The same job with a lower cap, of which an event said how many percent are spent."""
     limits = {**GRID, "max_cost": max_cost}
-    mine = job(spec=spec(**EPOCHS, limits=limits), chosen=ClusterConfig(1, 128), choice="cheap")
+    mine = job(
+        spec=spec(**EPOCHS, limits=limits),
+        chosen=ClusterConfig(1, 128),
+        choice="cheap",
+        budget_told=told,
+    )
     alone = {"vms": (vm(1),), "workers": (worker(1),), "directive": directive(1, 128)}
     return trains(job=mine, **{**alone, **changes})
 
@@ -229,7 +234,7 @@ CASES: dict[str, tuple[JobState, type[Action], str]] = {
         "cancelled on request",
     ),
     "a paused job that is short of money waits": (
-        ordered(poor("0.007 USD", vms=(vm(1, **DEAD),)), replace(PAUSE, state="done")),
+        ordered(poor("0.007 USD", 80, vms=(vm(1, **DEAD),)), replace(PAUSE, state="done")),
         Blocked,
         PAUSED_REASON,
     ),
