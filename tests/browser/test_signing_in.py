@@ -61,6 +61,7 @@ def test_while_the_controller_is_away_the_last_data_stay_and_are_marked_as_old(
     page = visitor.page()
     sign_in(page, controller)
     expect(page.locator("[data-live=live]")).to_be_visible()
+    expect(page.get_by_role("heading", name="No job yet")).to_be_visible()
     controller.kill()
     expect(page.locator("[data-live=gone]")).to_be_visible()
     expect(page.get_by_text("The controller does not answer since")).to_be_visible()
