@@ -26,6 +26,7 @@ class EventKind(StrEnum):
     RESIZE = "resize"
     REGROUPED = "regrouped"
     DRIFT = "drift"
+    DEGRADED = "degraded"
     WAITING = "waiting"
     RESUMED = "resumed"
     NOT_FINITE = "not_finite"

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, and_, exists, func, insert, or_, select,
 
 from scavenger.schemas.orders import WISHES, OrderKind, OrderState, Wish
 from service.db.jobs import group_by_job
-from service.db.schema import orders
+from service.db.schema import jobs, orders
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ def standing_orders_of(
 ) -> Mapping[str, tuple[StoredOrder, ...]]:
     """Return the orders of these jobs that may bear on what stands, by job, oldest first.
 
-    The others count for nothing: what was refused, what was replaced unless it is a change, which
-    did hold, and resizes and probes that were done before the last of their kind.
+    The others count for nothing: what was refused, resizes and probes that were replaced, and those
+    that were done before the last of their kind.
     """
     later = orders.alias("later")
     is_outdone = exists().where(
@@ -105,11 +105,11 @@ def standing_orders_of(
         later.c.state == "done",
         later.c.number > orders.c.number,
     )
-    is_past_change = and_(orders.c.kind == "change", orders.c.state == "replaced")
+    did_hold = and_(orders.c.kind.not_in(("resize", "probe")), orders.c.state == "replaced")
     query = (
         select(orders)
         .where(orders.c.job.in_(wanted), ~is_outdone)
-        .where(or_(orders.c.state.in_(("open", "done")), is_past_change))
+        .where(or_(orders.c.state.in_(("open", "done")), did_hold))
         .order_by(orders.c.job, orders.c.number)
     )
     rows = group_by_job(wanted, connection.execute(query))
@@ -126,6 +126,15 @@ def orders_before(
     return tuple(map(order_of_row, connection.execute(query)))
 
 
+def is_given_since(connection: Connection, job: str, number: int) -> bool:
+    """Whether a later order than this one is open; none is given until this transaction ends."""
+    # An order that is being stored holds the job until it is there.
+    job_row = select(jobs.c.id).where(jobs.c.id == job)
+    connection.execute(job_row.with_for_update(read=True, key_share=True))
+    mine = (orders.c.job == job, orders.c.state == "open", orders.c.number > number)
+    return connection.execute(select(orders.c.number).where(*mine).limit(1)).first() is not None
+
+
 def end_order(
     connection: Connection, job: str, number: int, state: OrderState, told: str, now: datetime
 ) -> None:
@@ -133,14 +142,6 @@ def end_order(
     query = update(orders).where(
         orders.c.job == job, orders.c.number == number, orders.c.state == "open"
     )
-    connection.execute(query.values(state=state, told=told, ended_at=now))
-
-
-def end_all_orders(
-    connection: Connection, job: str, state: OrderState, told: str, now: datetime
-) -> None:
-    """Write down what became of every order of a job that is still open."""
-    query = update(orders).where(orders.c.job == job, orders.c.state == "open")
     connection.execute(query.values(state=state, told=told, ended_at=now))
 
 

@@ -7,7 +7,7 @@ how often that held.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from sqlalchemy import Connection
@@ -23,7 +23,7 @@ from scavenger.schemas.jobs import JobPhase
 from scavenger.schemas.orders import ChangeWish, OrderState
 from service import ledger
 from service.db import curves, directives, jobs, measurements, orders
-from service.db.jobs import record_event
+from service.db.jobs import StoredJob, record_event
 from service.db.measurements import RecordedDrift, SettledProbe
 from service.observability import metrics
 from service.reconciler.actions import (
@@ -265,6 +265,23 @@ def record_finish(
     facts = {"exit_code": action.exit_code, "epochs": action.epochs}
     known = {name: fact for name, fact in facts.items() if fact is not None}
     record_event(connection, job, now, str(action.phase), action.why, known)
+    if action.phase is JobPhase.SUCCEEDED:
+        record_degraded_model(connection, state.job, now)
+
+
+def record_degraded_model(connection: Connection, job: StoredJob, ended: datetime) -> None:
+    """Tell of the job whose end made forecasts for its model miss too often."""
+    key, moments = job.spec.model.key, (ended, ended + timedelta.resolution)
+    before, after = (curves.judge_forecasts(connection, job.project, key, at) for at in moments)
+    if after is None or not after.is_degraded or (before is not None and before.is_degraded):
+        return
+    told = (
+        f"only {after.coverage:.0%} of the last {after.forecasts} forecasts for the model {key} "
+        "ended inside their 80 % interval: read its curves as a rough guide; where data or script "
+        "have changed, give the next job another model key or forget the model"
+    )
+    facts = {"model": key, "coverage": after.coverage, "forecasts": after.forecasts}
+    record_event(connection, job.id, ended, "degraded", told, facts)
 
 
 def priced_probe(state: JobState, observation: Observation) -> SettledProbe:

@@ -9,12 +9,12 @@ from scavenger.money import format_dollars
 from scavenger.protocol import StopAtMetric, StopRule
 from scavenger.schemas.jobs import JobPhase
 from service import ledger
-from service.db.vms import Vm
 from service.db.workers import WorkerRow
 from service.errors import LaunchRefused
 from service.reconciler.actions import Action, Finish, Idle, Terminate
 from service.reconciler.timeouts import COMMAND_TIMEOUT
-from service.state.job_state import JobState, current_divergence, diverged_since
+from service.state.capacity import has_left_in_order, is_preempted, max_launches, taken_machines
+from service.state.job_state import JobState, current_divergence, diverged_since, running_machines
 
 TAIL_LINES_SHOWN = 5
 MAX_HOPELESS = 5  # refusals that no other place mends
@@ -58,9 +58,10 @@ def end_at_limit(state: JobState) -> Action | None:
 
 def is_cap_spent(state: JobState, cap: Decimal) -> bool:
     """Whether the money left would not pay the machines until they could be stopped."""
+    if state.standing.is_paused:
+        return False  # its machines leave, and its user may raise the cap
     if not any(vm.price_per_hour for vm in state.vms if vm.is_alive):
-        # A paused job spends nothing, and its user may raise the cap.
-        return not state.standing.is_paused and not state.can_afford(1, 0)
+        return not state.can_afford(1, 0)
     return ledger.accrued(state.vms, state.now + ledger.POWER_OFF_GRACE) > cap
 
 
@@ -121,7 +122,9 @@ def end_on_failure(state: JobState) -> Action | None:
         if vm.exit_code is None or vm.exit_code <= 0 or is_released(state, worker):
             continue
         tail = "\n".join(vm.tail.splitlines()[-TAIL_LINES_SHOWN:])
-        why = f"{vm.id} exited with code {vm.exit_code}; its last lines:\n{tail}"
+        has_others = any(other.id != vm.id for other in running_machines(state.vms))
+        stopped = " (others stopped by Scavenger)" if has_others else ""
+        why = f"{vm.id} exited with code {vm.exit_code}{stopped}; its last lines:\n{tail}"
         return Finish(JobPhase.FAILED, why, vm.exit_code)
     hopeless = [vm for vm in state.vms if vm.refusal_label == LaunchRefused.label]
     if len(hopeless) >= MAX_HOPELESS:
@@ -147,28 +150,14 @@ def launches_reason(state: JobState, limit: int) -> str:
     """Say why a job used its launches up, and what to do."""
     if all(vm.provider_id is None for vm in state.vms):
         return f"were asked for, and the cloud gave none: submit again later; {limit} are allowed"
+    if is_preempted(state):
+        taken = f"the clouds took {len(taken_machines(state))} of them back"
+        advice = "submit again later, or name another zone, or machine.market: on_demand"
+        return f"were needed where {limit} are allowed: {taken}; {advice}"
     return (
         f"were needed where {limit} are allowed: workers keep dying; read the events for how each "
         "ended"
     )
-
-
-def max_launches(state: JobState) -> int:
-    """Return how many machines a job may launch, without those that a cloud refused.
-
-    Without a limit, machines which keep dying could cost without end. Machines whose clouds took
-    them back in order do not count: training has got further on each of them. Nor do those that a
-    pause has ended.
-    """
-    spec = state.job.spec
-    return 4 * (spec.space.workers[-1] + spec.strategy.servers) + 8
-
-
-def has_left_in_order(state: JobState, vm: Vm) -> bool:
-    """Whether the worker of a machine had trained, and left because of a notice."""
-    worker = state.worker(vm.id)
-    has_left = worker is not None and worker.finished == "released" and worker.generation > 0
-    return has_left and vm.warned_at is not None
 
 
 def is_released(state: JobState, worker: WorkerRow | None) -> bool:

@@ -204,8 +204,8 @@ class Fleet:
         with under_lease(self.engine, lease) as connection:
             vms.lock_job(connection, state.job.id)
             current = load_ordered_job(connection, state.job.id)
-            if current is None or current.standing.is_paused:
-                return  # it was paused since the plan was made
+            if current is None or current.standing.newest != state.standing.newest:
+                return  # an order has come since the plan was made
             spec, machines = current.job.spec, vms.of_job(connection, state.job.id)
             terms = action.offer.terms
             span = ledger.affordable_span(

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine
 
 from service.clouds.inventory import Inventories
+from service.db import orders
 from service.db.controllers import JobLease, under_lease
 from service.db.shortages import active_shortages
 from service.errors import CloudError
@@ -95,6 +96,8 @@ class Reconciler:
             case _:
                 machine_type = self.fleet.clouds.default.traits.machine_type
                 with under_lease(self.engine, lease) as connection:
+                    if orders.is_given_since(connection, lease.job, state.standing.newest):
+                        return Idle("an order has come: deciding again"), timedelta(0)
                     record_action(connection, machine_type, state, action)
         rest = time_to_rest(state, action)
         # What the list at hand says nothing of yet, the next one does, though it may be the same.

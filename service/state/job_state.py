@@ -18,21 +18,17 @@ from scavenger.measurement.steps import StepColumns
 from scavenger.planning.replanning import Remainder
 from scavenger.planning.state import PlanningState
 from scavenger.protocol import Directive, Member, NotFinite, StopAtMetric, StopRule
-from scavenger.schemas.jobs import JobPhase
 from service import ledger
 from service.db.jobs import StoredJob
 from service.db.measurements import RecordedDrift, SettledProbe
 from service.db.shortages import Shortage
 from service.db.vms import Vm
 from service.db.workers import WorkerRow
-from service.errors import MachineTypeUnsold, OutOfCapacity, QuotaReached
 from service.offers import BillingTerms, Offer
 from service.state.orders import NO_ORDERS, Standing
 
 SILENCE_LIMIT = timedelta(seconds=60)
 REVIEW_AGE = timedelta(minutes=5)
-# Of refusals that another cloud, another machine type or another hour may mend.
-SHORTAGE_LABELS = frozenset(each.label for each in (OutOfCapacity, MachineTypeUnsold, QuotaReached))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,25 +301,6 @@ class JobState:
     def not_before_start(self, moment: datetime) -> datetime:
         """Return a moment, or when this controller began to listen, whichever came later."""
         return moment if self.listening_since is None else max(moment, self.listening_since)
-
-
-def lacks_capacity(state: JobState) -> bool:
-    """Tell whether a job has no machine, or had none at its end, since the clouds gave none.
-
-    What they answered last counts. A job whose command failed had machines.
-    """
-    job = state.job
-    if job.phase in (JobPhase.SUCCEEDED, JobPhase.CANCELLED) or job.worker_exit_code is not None:
-        return False
-    given = [vm for vm in state.vms if vm.provider_id is not None]
-    end = job.finished_at or state.now
-    if any(vm.is_alive or (vm.ended_at is not None and vm.ended_at >= end) for vm in given):
-        return False
-    answered = [vm for vm in state.vms if vm.provider_id or vm.refusal_label]
-    if not answered:
-        # Machines that the cloud accepted and never showed, until the job gave up.
-        return job.phase is JobPhase.FAILED and bool(state.vms)
-    return answered[-1].refusal_label in SHORTAGE_LABELS
 
 
 def running_machines(machines: Sequence[Vm]) -> tuple[Vm, ...]:

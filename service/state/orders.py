@@ -54,6 +54,7 @@ class Standing:
         changes: Changes of limits and objective, oldest first, with their moments.
         open: Orders that are still to be obeyed, oldest first.
         replaced_by: Numbers of the later orders that make open ones needless, by their numbers.
+        newest: Number of the last of the orders that count; 0 before the first.
     """
 
     preference: Preference = "auto"
@@ -62,6 +63,7 @@ class Standing:
     changes: tuple[tuple[datetime, ChangeWish], ...] = ()
     open: tuple[StoredOrder, ...] = ()
     replaced_by: tuple[tuple[int, int], ...] = ()
+    newest: int = 0
 
     @property
     def is_paused(self) -> bool:
@@ -112,7 +114,9 @@ def fold_orders(orders: Iterable[StoredOrder]) -> Standing:
     """
     given = [order for order in orders if is_in_force(order)]
     standing = Standing(
-        open=tuple(order for order in given if order.is_open), replaced_by=superseded(given)
+        open=tuple(order for order in given if order.is_open),
+        replaced_by=superseded(given),
+        newest=max((order.number for order in given), default=0),
     )
     for order in given:
         standing = obey_in_fold(standing, order)
@@ -120,9 +124,12 @@ def fold_orders(orders: Iterable[StoredOrder]) -> Standing:
 
 
 def is_in_force(order: StoredOrder) -> bool:
-    """Whether an order counts; limits that were replaced did hold until then."""
-    is_past = order.state == "replaced" and isinstance(order.wish, ChangeWish)
-    return order.state in ("open", "done") or is_past
+    """Whether an order counts; what holds from when it is given did hold until it was replaced.
+
+    So a job stays paused whose pause was replaced by a resume that is then refused.
+    """
+    held = isinstance(order.wish, ChangeWish | PauseWish | ResumeWish)
+    return order.state in ("open", "done") or (order.state == "replaced" and held)
 
 
 def obey_in_fold(standing: Standing, order: StoredOrder) -> Standing:

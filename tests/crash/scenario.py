@@ -33,6 +33,7 @@ class Scenario:
         orders: What the user asks for in turn, each once the one before has been obeyed.
         generations: Which Directives are published before each of the first orders; the others
             wait until the job trains on what was chosen.
+        at_once: How many orders are given together; the later ones may make the others needless.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Scenario:
     capacity: Mapping[str, int] = field(default_factory=dict)
     orders: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = ()
     generations: tuple[int, ...] = ()
+    at_once: int = 1
 
     @property
     def may_be_shorter(self) -> bool:
@@ -72,7 +74,7 @@ TROUBLES: tuple[tuple[Operation, Fault, int | None], ...] = (
 
 ORDERED = {**CONTROL, "limits": {"max_cost": "3 USD", "workers": "1..2", "batch": [48, 96]}}
 ORDERS: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = (
-    ("resize", {"to": {"workers": 2, "global_batch": 96}}),
+    ("resize", {"to": {"workers": 1, "global_batch": 48}}),
     ("probe", {"workers": 2, "global_batch": 48}),
     ("change", {"limits": {"max_cost": "2.5 USD"}}),
     ("pause", {}),
@@ -84,6 +86,16 @@ SEARCH_ORDERS: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = (
     ("pause", {}),
     ("resume", {}),
     ("resize", {"to": {"workers": 1, "global_batch": 48}}),
+)
+ORDERS_IN_PAIRS: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = (
+    ("resize", {"to": "cheapest"}),
+    ("resize", {"to": {"workers": 1, "global_batch": 48}}),
+    ("pause", {}),
+    ("resume", {}),
+    ("probe", {"workers": 2, "global_batch": 48}),
+    ("pause", {}),
+    ("resume", {}),
+    ("change", {"limits": {"max_cost": "2.5 USD"}}),
 )
 
 SCENARIOS = (
@@ -104,6 +116,14 @@ SCENARIOS = (
         document=ORDERED,
         orders=SEARCH_ORDERS,
         generations=(2, 4, 5, 5, 6),
+    ),
+    Scenario(
+        "orders-in-pairs",
+        "1..2",
+        JobPhase.SUCCEEDED,
+        document=ORDERED,
+        orders=ORDERS_IN_PAIRS,
+        at_once=2,
     ),
     Scenario("sweep", "1..1", JobPhase.SUCCEEDED, orphans=(1, 5), step=4.0),
 )

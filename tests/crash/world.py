@@ -158,7 +158,7 @@ class World:
             assert job is not None
             machines = vms.of_job(connection, JOB_ID)
             self._wish(connection, job)
-            is_ordered = self._order(connection)
+            is_ordered = self._order(connection, job)
             self._stray(connection)
             may_end = not self._waves and not self.orphans_alive() and is_ordered
             self.agents.speak(connection, job, machines, self.now, may_end=may_end)
@@ -172,23 +172,28 @@ class World:
         if is_early or (wish == "cancel" and self.agents.trained(self.now) >= TRAINED):
             jobs.request_cancel(connection, job.id, self.now)
 
-    def _order(self, connection: Connection) -> bool:
-        """Let the user give the next order, once the last one was obeyed; whether all were."""
+    def _order(self, connection: Connection, job: StoredJob) -> bool:
+        """Let the user give the next orders, once the last ones were obeyed; whether all were."""
         given = self._given(connection)
         if any(order.is_open for order in given):
             return False
         if len(given) == len(self.scenario.orders):
             return True
-        kind, wish = self.scenario.orders[len(given)]
+        following = self.scenario.orders[len(given) : len(given) + self.scenario.at_once]
         told = directives.newest(connection, JOB_ID)
         # By what a controller has done, not by what was measured or by the time: the user also
         # orders while no controller lives, and the same probe is to be under way after any kill.
         due = self.scenario.generations[len(given) : len(given) + 1]
         is_due = told is not None and any(told[0].generation >= number for number in due)
-        if is_due or self.agents.trained(self.now) > 0 or kind == "resume":
+        # What was chosen may not be told yet; the agents trained on what was chosen before.
+        is_there = told is not None and told[0].config == job.chosen
+        is_due |= is_there and self.agents.trained(self.now) > 0
+        if is_due or following[0][0] == "resume":
             jobs.lock_for_change(connection, JOB_ID)
-            read = WISHES[kind].model_validate(wish)
-            orders.give_order(connection, JOB_ID, kind, read, reason="", by="a token", now=self.now)
+            for kind, wish in following:
+                facts = {"reason": "", "by": "a token", "now": self.now}
+                read = WISHES[kind].model_validate(wish)
+                orders.give_order(connection, JOB_ID, kind, read, **facts)
             jobs.notify_job_changed(connection, JOB_ID)
         return False
 

@@ -243,7 +243,7 @@ SAID: dict[str, dict[str, Any]] = {
     "/v1/agent/checkpoints/trouble": {"why": "the bucket refuses"},
 }
 OF_MACHINES = {path for (_, path), allowed in ROUTES.items() if allowed == WorkersOnly()}
-OF_BUCKETS = {"/v1/agent/checkpoints/{checkpoint}", "/v1/agent/checkpoints/newest"}
+OF_BUCKETS = {"/v1/agent/checkpoints/{checkpoint:checkpoint}", "/v1/agent/checkpoints/newest"}
 
 
 @pytest.mark.parametrize("path", sorted(OF_MACHINES - OF_BUCKETS))
@@ -376,12 +376,25 @@ def test_the_command_gets_what_the_machine_bought_even_when_an_answer_was_lost(
     assert BOOTSTRAP not in machine.said()
 
 
+DIE_ONCE = """
+import time
+if os.environ["SCAVENGER_TOKEN"] == {token!r}:
+    while not os.path.exists({go!r}):
+        time.sleep(0.02)
+    os.kill(os.getpid(), 9)
+"""
+
+
 def test_a_command_that_starts_again_gets_the_newest_token(
     controller: ControllerDouble, tmp_path: Path
 ) -> None:
-    controller.renewed = "the-next-token"
+    go = tmp_path / "go"
     machine = Machine(tmp_path, controller)
-    machine.start(f"{SHOW}os.environ['SCAVENGER_TOKEN'] == {TOKEN!r} and os.kill(os.getpid(), 9)")
+    machine.start(f"{SHOW}{DIE_ONCE.format(go=str(go), token=TOKEN)}")
+    # Any answer may bring the next token, so none does before the command has its first.
+    until(lambda: f"SCAVENGER_TOKEN={TOKEN}" in machine.said())
+    controller.renewed = "the-next-token"
+    go.touch()
     assert machine.ending().code == 0
     assert len(controller.restarts) == 1
     assert f"SCAVENGER_TOKEN={TOKEN}" in machine.said()

@@ -198,16 +198,17 @@ def age(engine: Engine, days: int) -> None:
 
 def test_days_ahead_are_made_while_rows_come_in(machine: Machine) -> None:
     with machine.engine.begin() as connection:
-        today = partitions.today(connection)
-        for day in (today + n * DAY for n in range(1, partitions.DAYS_AHEAD + 1)):
+        # The schema may be of the day before: midnight passes while tests run, too.
+        partitions.create_ahead(connection)
+        for day in partitions.partitioned_days(connection) - {partitions.today(connection)}:
             connection.execute(text(f"DROP TABLE chunks_{day:%Y%m%d}"))
-    assert days_of(machine.engine) == [-1, 0]
+    assert days_of(machine.engine) == [0]
     with machine.engine.begin() as busy:
         busy.execute(text("INSERT INTO chunks VALUES (now(), 'w', 0, 'j', 1, 0, '')"))
         with machine.engine.begin() as connection:
             partitions.create_ahead(connection)
             partitions.create_ahead(connection)
-    assert days_of(machine.engine) == [-1, *range(partitions.DAYS_AHEAD + 1)]
+    assert days_of(machine.engine) == [*range(partitions.DAYS_AHEAD + 1)]
 
 
 def test_old_days_are_dropped_and_the_beginnings_of_generations_stay(machine: Machine) -> None:

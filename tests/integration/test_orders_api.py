@@ -103,13 +103,14 @@ def test_orders_are_listed_newest_first_as_they_were_sent(client: TestClient) ->
     assert "order 1: resize to K=2 B=64 (to try resize)" in said
 
 
-def test_a_job_takes_a_thousand_orders(client: TestClient, engine: Engine) -> None:
+def test_a_job_takes_a_thousand_orders_and_a_pause(client: TestClient, engine: Engine) -> None:
     job = submitted(client)
     assert order(client, job, "resize", PINNED).status_code == 202
     with engine.begin() as connection:
         connection.execute(COPY_ORDER, {"last": MAX_ORDERS - 1})
     assert order(client, job, "resize", PINNED).status_code == 202
-    refused = order(client, job, "pause", {})
+    assert order(client, job, "pause", {}).status_code == 202, "it saves money"
+    refused = order(client, job, "resume", {})
     assert (refused.status_code, ProblemView.model_validate_json(refused.text).code) == (
         409,
         "conflict_state",

@@ -15,8 +15,8 @@ from scavenger.cluster import ClusterConfig
 from scavenger.schemas.jobs import JobPhase
 from service.reconciler.actions import Blocked, Idle, NoteBudget
 from service.reconciler.agenda import Agenda, needs_polling, next_deadline, time_to_rest
-from service.reconciler.endings import max_launches
 from service.reconciler.plan import plan
+from service.state.capacity import max_launches
 from service.state.job_state import JobState
 from tests.builders import job, spec
 from tests.laws.test_liveness_laws import FOR_ONE, KINDS, LIMITS, WHOLE, Fate, World

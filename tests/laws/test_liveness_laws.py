@@ -39,9 +39,9 @@ from service.reconciler.actions import (
     Unblocked,
 )
 from service.reconciler.apply import priced_probe
-from service.reconciler.endings import max_launches
 from service.reconciler.plan import plan
 from service.reconciler.timeouts import Timeout, may_be_fruitless
+from service.state.capacity import max_launches
 from service.state.job_state import JobState
 from tests.builders import NOW, document, job, server, snapshot, spec, steps, vm, worker
 

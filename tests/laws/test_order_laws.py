@@ -124,6 +124,16 @@ def test_an_order_that_is_refused_leaves_what_stood_before(wishes: list[Wish]) -
     assert shown(fold_orders([*before, ended(last, "refused")])) == shown(fold_orders(before))
 
 
+@given(wishes=st.lists(st.sampled_from([PauseWish(), ResumeWish()]), max_size=6))
+def test_a_resume_that_is_refused_leaves_the_pause_that_it_had_replaced(
+    wishes: list[Wish],
+) -> None:
+    *before, resume = given_in_turn([*wishes, ResumeWish()])
+    replaced = dict(fold_orders([*before, resume]).replaced_by)
+    left = [ended(each, "replaced") if each.number in replaced else each for each in before]
+    assert fold_orders([*left, ended(resume, "refused")]).pauses == fold_orders(before).pauses
+
+
 @given(wishes=st.lists(WISHES, max_size=8))
 def test_a_pause_ends_when_the_next_order_resumes(wishes: list[Wish]) -> None:
     standing = fold_orders(given_in_turn(wishes))

@@ -19,7 +19,7 @@ from scavenger.cli.output import (
     render_facts,
     word_column,
 )
-from scavenger.cli.watch import render_moment
+from scavenger.cli.watch import HappenedMoment
 from scavenger.schemas.jobs import JobView
 from service.ledger import MONEY_RESOLUTION
 from tests.fakecloud.cloud import FakeCloud
@@ -53,7 +53,7 @@ class Narrator:
         self._tell(f"{machine.id} has ended after {lived}: {why}")
 
     def _tell(self, message: str) -> None:
-        self.terminal.stdout.print(render_moment("", "EC2", message))
+        self.terminal.stdout.print(HappenedMoment("", "EC2", message))
 
 
 BILL_COLUMNS = (

@@ -178,10 +178,11 @@ def renew_by_an_old_cap(api: Any, caller: WorkerPrincipal) -> VmLease:
 
 
 def forget_orders(connection: Connection, job: str) -> OrderedJob:
-    """Launch by the job as it was submitted."""
-    found = jobs.find(connection, job)
+    """Launch by the job as it was submitted, in spite of its orders."""
+    found, ordered = jobs.find(connection, job), load_ordered_job(connection, job)
     assert found is not None
-    return OrderedJob(found, NO_ORDERS, found.spec)
+    assert ordered is not None
+    return OrderedJob(found, replace(NO_ORDERS, newest=ordered.standing.newest), found.spec)
 
 
 def bill_no_minimum(terms: BillingTerms, span: timedelta) -> timedelta:

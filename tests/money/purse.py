@@ -484,6 +484,7 @@ class Purse(RuleBasedStateMachine):
         assert not any(vm.is_alive for vm in rows), "a row stays"
         promises.check(world)
         assert not world.machines(), "a machine stays"
+        assert not world.open_orders(), "an order stays open"
         world.clock.advance(PRICE_DELAY.total_seconds())
         world.look_up_prices()
         rows = world.rows()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -222,6 +223,54 @@ def test_a_job_that_is_paused_while_a_launch_is_planned_launches_nothing(make: M
         purse.world.close()
         purse.world = None
     assert steps > 10
+
+
+def order_within_a_tick(make: Make, wish: str, prepare: Callable[[Purse], None]) -> Iterator[Purse]:
+    """Order at each step of a tick that comes after what is prepared; yield where it was taken."""
+    for step in count(1):
+        purse, taken = run_two(make), list[bool]()
+        prepare(purse)
+        world = purse.world
+        order = partial(world.order, wish)
+        with purse.stage.interrupted(step, lambda order=order, taken=taken: taken.append(order())):
+            world.tick(0)
+        if not taken:
+            assert step > 3
+            return
+        if taken == [True]:
+            yield purse
+        world.close()
+        purse.world = None
+
+
+def test_no_order_that_comes_while_a_job_ends_stays_open(make: Make) -> None:
+    def fail(purse: Purse) -> None:
+        purse.world.end_command(*next(purse.world.running()), 1)
+
+    taken = 0
+    for purse in order_within_a_tick(make, "pause", fail):
+        for _ in range(3):
+            purse.tick(0)
+        assert purse.world.written()[1].phase is JobPhase.FAILED
+        assert not purse.world.open_orders()
+        taken += 1
+    assert taken
+
+
+def test_a_job_whose_cap_is_raised_before_it_has_ended_goes_on(make: Make) -> None:
+    def spend(purse: Purse) -> None:
+        assert purse.world.order("least cap")
+        purse.tick(0)
+        rows = purse.world.rows()
+        purse.wait((rows[0].prepaid_until - purse.world.clock.moment()).total_seconds() + 1.0)
+
+    taken = 0
+    for purse in order_within_a_tick(make, "no cap", spend):
+        for _ in range(3):
+            purse.tick(0)
+        assert not purse.world.written()[1].phase.is_final
+        taken += 1
+    assert taken
 
 
 def test_a_paused_job_is_resumed_under_its_cap(make: Make) -> None:

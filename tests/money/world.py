@@ -38,6 +38,7 @@ from service.clouds.clouds import Clouds
 from service.clouds.labels import ResourceLabels
 from service.clouds.storage import CheckpointStorage
 from service.db import controllers, directives, jobs, orders, schema, vms, workers
+from service.db.orders import StoredOrder
 from service.db.vms import Vm
 from service.errors import LeaseLost, ProviderUnavailable
 from service.offers import SeenPrice
@@ -310,6 +311,11 @@ class World:
             self._give(connection, wish)
             return True
         return False
+
+    def open_orders(self) -> tuple[StoredOrder, ...]:
+        """Return the orders that are still to be obeyed."""
+        with self.engine.connect() as connection:
+            return load_ordered_job(connection, JOB).standing.open
 
     def order_and_renew(self, truth: Truth, vm: Vm, wish: str) -> None:
         """Let a lease be renewed while an order is given: one waits for the other."""

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from scavenger.schemas.jobs import JobPhase
-from service.state.job_state import lacks_capacity
+from service.state.capacity import lacks_capacity
 from tests.builders import NOW, job, snapshot, vm
 
 RUNS: dict[str, Any] = {}
 ENDED = {"state": "gone", "ended_at": NOW - timedelta(minutes=1)}
 RAN_TO_THE_END = {"state": "gone", "ended_at": NOW + timedelta(seconds=5)}
 ASKED = {"state": "intended", "provider_id": None}
+TAKEN = ENDED | {"warned_at": NOW - timedelta(minutes=3)}
 NEVER_SEEN = ENDED | {"provider_id": None}
 
 
@@ -47,6 +48,14 @@ FAILED, CAPPED = JobPhase.FAILED, JobPhase.CAPPED
         (CAPPED, [ENDED, FULL], None, True),
         (CAPPED, [RAN_TO_THE_END, FULL], None, False),
         (CAPPED, [RUNS], None, False),
+        (CAPPED, [TAKEN], None, True),
+        (CAPPED, [TAKEN, RUNS], None, False),
+        (CAPPED, [TAKEN, HOPELESS], None, False),
+        (TRAINING, [TAKEN], None, False),
+        (FAILED, [TAKEN], None, False),
+        (FAILED, [TAKEN] * 9 + [RAN_TO_THE_END], None, True),
+        (FAILED, [TAKEN] * 8 + [ENDED] * 9, None, False),
+        (FAILED, [TAKEN] * 17, 1, False),
         (FAILED, [NEVER_SEEN, NEVER_SEEN], None, True),
         (FAILED, [], None, False),
         (FAILED, [HOPELESS], None, False),

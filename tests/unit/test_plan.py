@@ -166,7 +166,7 @@ CASES = {
     "a script that fails fails the job, with its last words": (
         snapshot(vms=(vm(1), vm(2, exit_code=3, tail="boom\nNameError: x"))),
         Finish,
-        "w2 exited with code 3; its last lines:\nboom\nNameError: x",
+        "w2 exited with code 3 (others stopped by Scavenger); its last lines:\nboom\nNameError: x",
     ),
     "a leader that fails after training fails the job": (
         snapshot(

@@ -238,6 +238,13 @@ CASES: dict[str, tuple[JobState, type[Action], str]] = {
         Blocked,
         PAUSED_REASON,
     ),
+    "also one whose workers are leaving as the money ends": (
+        ordered(
+            poor("0.0065 USD", 80, vms=(vm(1, prepaid_until=NOW - timedelta(seconds=4)),)), PAUSE
+        ),
+        Idle,
+        "pausing: 1 worker to save a checkpoint and leave",
+    ),
     "it is not resumed before its cap is raised": (
         ordered(poor("0.007 USD", vms=(vm(1, **DEAD),)), replace(PAUSE, state="done"), RESUME),
         EndOrder,
