@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal
 
 from scavenger.cluster import ClusterConfig
 from scavenger.models.iteration_time import Z_90
+from scavenger.money import forecast_dollars
 from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import TradeoffPoint, pareto_front
 from scavenger.planning.knee import Knee
@@ -29,8 +29,11 @@ from scavenger.schemas.curves import (
 )
 from scavenger.schemas.jobs import ConfigView
 
-# Of a limit that is used up: a limit has to be positive.
-NOTHING = 1e-9
+TIME_FIELDS = ("time", "time_low", "time_high")
+COST_FIELDS = ("cost", "cost_low", "cost_high")
+
+# An objective takes positive limits only; this stands for one that is used up.
+LEAST_LIMIT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +87,13 @@ def scale_points(curve: CurveView, factor: float) -> CurveView:
     """Return a curve with a multiple of its times and costs."""
 
     def scaled(point: PointView) -> PointView:
-        changed = {name: factor * getattr(point, name) for name in TIMES}
-        costs = {name: money(factor * float(getattr(point, name))) for name in COSTS}
+        changed = {name: factor * getattr(point, name) for name in TIME_FIELDS}
+        costs = {
+            name: forecast_dollars(factor * float(getattr(point, name))) for name in COST_FIELDS
+        }
         return point.model_copy(update=changed | costs)
 
     return curve.model_copy(update={"points": [scaled(point) for point in curve.points]})
-
-
-TIMES = ("time", "time_low", "time_high")
-COSTS = ("cost", "cost_low", "cost_high")
 
 
 def add_spent(curve: CurveView) -> CurveView:
@@ -101,8 +102,11 @@ def add_spent(curve: CurveView) -> CurveView:
     assert spent is not None
 
     def total(point: PointView) -> PointView:
-        changed = {name: spent.time + getattr(point, name) for name in TIMES}
-        costs = {name: money(float(spent.cost) + float(getattr(point, name))) for name in COSTS}
+        changed = {name: spent.time + getattr(point, name) for name in TIME_FIELDS}
+        costs = {
+            name: forecast_dollars(float(spent.cost) + float(getattr(point, name)))
+            for name in COST_FIELDS
+        }
         return point.model_copy(update=changed | costs)
 
     whole = None
@@ -119,7 +123,7 @@ def judge_again(curve: CurveView, position: JobPosition) -> CurveView:
     """Judge the points of what is left by the limits that are left, and find the front anew."""
     whole, spent = position.limits, position.spent
     cost, time = left_of(whole.max_cost, float(spent.cost)), left_of(whole.max_time, spent.time)
-    judge = ConstrainedObjective(Knee(), max_cost=positive(cost), max_time=positive(time))
+    judge = ConstrainedObjective(Knee(), max_cost=usable_limit(cost), max_time=usable_limit(time))
     points = [as_tradeoff(point) for point in curve.points]
     broken = [judge.violations(point) for point in points]
     front = pareto_front(p for p, why in zip(points, broken, strict=True) if not why)
@@ -158,9 +162,9 @@ def left_of(limit: float | None, spent: float) -> float | None:
     return None if limit is None else max(limit - spent, 0.0)
 
 
-def positive(limit: float | None) -> float | None:
+def usable_limit(limit: float | None) -> float | None:
     """Return a limit that an objective takes: one that is used up admits nothing."""
-    return None if limit is None else max(limit, NOTHING)
+    return None if limit is None else max(limit, LEAST_LIMIT)
 
 
 def as_tradeoff(point: PointView) -> TradeoffPoint:
@@ -178,8 +182,3 @@ def as_tradeoff(point: PointView) -> TradeoffPoint:
         cost=float(point.cost),
         deviation=math.log(high) / Z_90 if high > 1 else 0.0,
     )
-
-
-def money(amount: float) -> Decimal:
-    """Return dollars of a forecast with 7 digits, which is more than any has."""
-    return Decimal(f"{amount:.7g}")

@@ -1,8 +1,9 @@
-"""How an amount of money is written for people: one format, wherever it is shown."""
+"""How an amount of money is rounded, and written for people: one format, wherever it is shown."""
 
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 
 def format_dollars(amount: float) -> str:
@@ -26,3 +27,12 @@ def format_rate(price_per_hour: float) -> str:
     """
     whole, _, fraction = f"{price_per_hour:,.10f}".rstrip("0").partition(".")
     return f"${whole}.{fraction:0<2}/h"
+
+
+def forecast_dollars(amount: float) -> Decimal:
+    """Return dollars of a forecast with 7 digits, which is more than any forecast has.
+
+    >>> str(forecast_dollars(1.23456789)), f"{forecast_dollars(1e-7):f}"
+    ('1.234568', '0.0000001')
+    """
+    return Decimal(f"{amount:.7g}")

@@ -56,7 +56,7 @@ from service.clouds.storage import (
 from service.dashboard_files import DashboardFiles
 from service.db import clock, controllers, jobs, prices, vms
 from service.db.database import migrate, open_pool
-from service.errors import CloudError, CloudsFileRefused, ServiceError
+from service.errors import CloudError, CloudsFileRefused, HomeUnusable, ServiceError
 from service.garbage_collection.collector import CollectorLoop, GarbageCollector
 from service.observability.logs import start_logging
 from service.observability.redaction import Redactor
@@ -67,7 +67,7 @@ from service.prices import shipped_prices
 from service.reconciler.fleet import ControllerContact, Fleet
 from service.reconciler.loop import ReconcilerLoop
 from service.reconciler.tick import Reconciler
-from service.settings import Settings, driver_url
+from service.settings import Settings, driver_url, read_settings
 from service.simulated_job import add_simulated_job
 from service.webhooks.sender import WebhookSender
 
@@ -91,10 +91,11 @@ MAX_CLOUD_CALLS = 8  # as many jobs wait for their cloud at once without keeping
 def main() -> int:
     """Serve until told to stop; returns the exit code."""
     try:
-        settings = Settings(_cli_parse_args=True)
+        settings = read_settings()
     except ValidationError as error:
         problems = [": ".join([*map(str, p["loc"]), p["msg"]]) for p in error.errors()]
-        print("\n".join(["these settings cannot be used:", *problems]), file=sys.stderr)
+        advice = "correct them and start again; scavenger serve --help lists them"
+        print("\n".join(["these settings cannot be used:", *problems, advice]), file=sys.stderr)
         return 2
     if shows_password(settings, sys.argv[1:]):
         print(
@@ -134,7 +135,13 @@ def shows_password(settings: Settings, arguments: Sequence[str]) -> bool:
 @contextmanager
 def open_database(settings: Settings) -> Iterator[str]:
     """Return the database's URL, and run the embedded one as long as it is needed."""
-    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HomeUnusable(
+            f"the data directory {settings.home} cannot be used: {error.strerror}; name one that "
+            "your user may write to: --home or SCAVENGER_HOME"
+        ) from None
     if os.geteuid() == 0:  # the database's own user must pass through, and see nothing
         settings.home.chmod(0o711)
     if settings.database_url is not None:

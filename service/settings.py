@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+from argparse import Action, HelpFormatter
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, AliasChoices, Field, model_validator
-from pydantic_settings import BaseSettings, CliSuppress, SettingsConfigDict
+from pydantic_settings import BaseSettings, CliSettingsSource, CliSuppress, SettingsConfigDict
 
 from scavenger.client.profile import data_directory, is_loopback
 from scavenger.worker_env import check_controller_url
@@ -33,7 +36,8 @@ class Settings(BaseSettings):
     )
 
     home: LocalPath = Field(default_factory=data_directory)
-    """Data directory: embedded database, local machines, token and secret."""
+    """Data directory: embedded database, local machines, token and secret. Default:
+    SCAVENGER_HOME, or else ~/.scavenger; /var/lib/scavenger for root."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -124,6 +128,29 @@ class Settings(BaseSettings):
         if self.is_loopback_only:
             return more | {"127.0.0.1", "localhost", "[::1]", self.host.lower()}
         return more | {self.host.lower()} if more else more
+
+
+def read_settings() -> Settings:
+    """Read the arguments of this process, its environment and the defaults, in this order.
+
+    Raises:
+        ValidationError: They cannot be used.
+    """
+    source = CliSettingsSource[Settings](Settings, cli_parse_args=True, formatter_class=OptionHelp)
+    return Settings(_cli_settings_source=source)
+
+
+class OptionHelp(HelpFormatter):
+    """Help that wraps its paragraphs, and names a default only where that tells something."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip().split("\n\n")
+        return "\n\n".join(textwrap.fill(" ".join(each.split()), width) for each in paragraphs)
+
+    def _get_help_string(self, action: Action) -> str | None:
+        return re.sub(
+            r" \(default: (null|False)?\)| \(default factory: .*\)", "", action.help or ""
+        )
 
 
 def driver_url(url: str) -> str:

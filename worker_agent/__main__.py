@@ -15,9 +15,12 @@ def main() -> None:
     if sys.argv[1:2] == ["run"]:
         run(sys.argv[2:])
     try:
+        from scavenger.cli.characters import use_characters_of
         from worker_agent.cli import app
     except ModuleNotFoundError as error:
         sys.exit(f"{error.name} is not installed: pip install 'scavenger[cli]'")
+    for stream in (sys.stdout, sys.stderr):
+        use_characters_of(stream)
     app(prog_name="scavenger agent")
 
 

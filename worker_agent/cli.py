@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scavenger.cli.errors import ErrorReport, render_report
+from scavenger.cli.help import CommandWithPage, ReportingGroup
 from scavenger.cli.output import open_console, plain_text, pluralize
 from scavenger.client.profile import ConnectionProfile, find_profile
 from scavenger.errors import ExitCode, ScavengerError
@@ -27,6 +28,7 @@ from worker_agent.telemetry.upload import replay_spool
 
 app = typer.Typer(
     name="scavenger agent",
+    cls=ReportingGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -41,7 +43,7 @@ def root() -> None:
     """Run training scripts beside the agent, upload what it measured, or test this machine."""
 
 
-@app.command("run")
+@app.command("run", cls=CommandWithPage)
 def describe_run(arguments: RunArguments = None) -> None:
     """Run a training command: measured and resized in a job, untouched outside one."""
     # For `scavenger agent --help` only: worker_agent.__main__ takes `run` before it comes here.
@@ -51,7 +53,10 @@ def describe_run(arguments: RunArguments = None) -> None:
 SpoolArgument = Annotated[
     Path,
     typer.Argument(
-        help="A spool, or a directory with spools somewhere in it.", exists=True, file_okay=False
+        metavar="DIR",
+        help="A spool, or a directory with spools somewhere in it.",
+        exists=True,
+        file_okay=False,
     ),
 ]
 ControllerOption = Annotated[
@@ -64,7 +69,7 @@ SyncTokenOption = Annotated[
 ]
 
 
-@app.command(epilog="Example: scavenger agent sync ~/.scavenger/machines")
+@app.command(cls=CommandWithPage, epilog="Example: scavenger agent sync ~/.scavenger/machines")
 def sync(
     directory: SpoolArgument, controller: ControllerOption = None, token: SyncTokenOption = None
 ) -> None:
@@ -163,7 +168,7 @@ class SelftestCheck:
     is_met: bool
 
 
-@app.command()
+@app.command(cls=CommandWithPage, epilog="Example: scavenger agent selftest")
 def selftest() -> None:
     """Check the agent on this machine: its overhead, its noise measurement, and a resize."""
     console = open_console()

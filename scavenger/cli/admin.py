@@ -35,7 +35,12 @@ ConfirmOption = Annotated[
     bool,
     typer.Option("--confirm", help="Confirm: terminate the orphaned machines that are held back."),
 ]
-BackupFileArgument = Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False)]
+BackupFileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", dir_okay=False, help="File to write.")
+]
+RestoredFileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", dir_okay=False, exists=True, help="A backup.")
+]
 
 admin_commands = typer.Typer(no_args_is_help=True, help="Administer a controller.")
 
@@ -104,7 +109,7 @@ def backup(file: BackupFileArgument, home: HomeOption = None) -> None:
 @admin_commands.command(
     epilog="Example: scavenger admin restore scavenger.dump --home /var/lib/scavenger"
 )
-def restore(file: BackupFileArgument, home: HomeOption = None) -> None:
+def restore(file: RestoredFileArgument, home: HomeOption = None) -> None:
     """Restore a backup into an empty database. Stop the controller first."""
     run_backup_program("restore", file, home)
 

@@ -13,9 +13,10 @@ from itertools import islice
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 from typer.main import get_command, get_group
 
+from scavenger.cli.help import CommandWithPage, GroupWithPage, ReportingGroup
 from scavenger.errors import ExitCode, ScavengerError
 
 OPTIONS_OF_EVERY_COMMAND = ("--url", "--token")
@@ -63,13 +64,18 @@ class CommandEntry:
         module, _, attribute = self.place.partition(":")
         found = getattr(import_module(f"scavenger.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
+            for each in found.registered_commands:
+                each.cls = CommandWithPage
+            found.info.cls = GroupWithPage
             group = get_group(found)
             group.name = self.name
             return group
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         epilog = f"Example: scavenger {self.example}" if self.example else None
         settings = dict(self.context_settings)
-        alone.command(self.name, epilog=epilog, context_settings=settings)(found)
+        alone.command(self.name, cls=CommandWithPage, epilog=epilog, context_settings=settings)(
+            found
+        )
         return get_command(alone)
 
 
@@ -83,7 +89,7 @@ class NeighboursWord(ScavengerError):
         super().__init__(f"scavenger has no command {word}: here it is {NEIGHBOURS_WORDS[word]}")
 
 
-class CommandTable(TyperGroup):
+class CommandTable(ReportingGroup):
     """The commands of a table; subclasses name their table and their programs.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
-from scavenger.cli.options import OutputOption, SinceOption
+from scavenger.cli.options import OneProjectOption, OutputOption, SinceOption
 from scavenger.cli.output import (
     Cell,
     OutputFormat,
@@ -40,12 +40,13 @@ def cost(
     context: typer.Context,
     by: ByOption = CostBy.JOB,
     since: SinceOption = None,
+    project: OneProjectOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show what the machines of the project cost, from when each was asked for to its end."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
-        report = client.get_cost(by.value, since)
+        report = client.get_cost(by.value, since, project)
     if report.entries or output is not OutputFormat.TABLE:
         terminal.print_result(report, output, render_cost(report))
     if not report.entries:

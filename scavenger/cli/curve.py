@@ -58,6 +58,7 @@ CurveOutputOption = Annotated[
     typer.Option(
         "-o",
         "--output",
+        metavar="FORMAT",
         help="Output format; svg and png are pictures, csv has a row for each point.",
     ),
 ]
@@ -95,7 +96,7 @@ def curve(
         case CurveFormat.SVG:
             terminal.write_line(draw_curve(found, shown.name))
         case CurveFormat.PNG:
-            write_png(terminal, draw_png(found, shown.name))
+            write_png(terminal, draw_png(found, shown.name), shown.id)
         case CurveFormat.CSV:
             terminal.write_line(found.to_csv().rstrip())
         case CurveFormat.TABLE if not found.points:

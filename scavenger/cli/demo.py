@@ -66,7 +66,10 @@ def demo(
             measure_busy_cores(), os.cpu_count() or 1, spec.space.workers[-1]
         ):
             terminal.print_message(warning, "yellow")
-        terminal.print_message(f"Starting a private controller in {place}")
+        terminal.print_message(
+            f"Starting a private controller in {place}; while it runs, another terminal opens its "
+            f"dashboard with: SCAVENGER_HOME={place} scavenger dashboard"
+        )
         with (
             run_controller(place, terminal.pause, "--simulated-job") as profile,
             Client(profile.url, profile.token) as client,

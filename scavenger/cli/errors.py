@@ -6,6 +6,7 @@
     └── CommandError
         ├── InvalidInput             a document or a table is invalid: correct its problems
         ├── FileInTheWay             a file would be overwritten: pass the flag, or name another
+        ├── PlaceUnusable            a file cannot be read or written: name another place
         ├── TableNotSelected         no table, or several, by this name: name one of those there are
         ├── ExtraNotInstalled        an optional part is missing: install its extra
         ├── BinaryOnTerminal         a picture would be written to a terminal: redirect it to a file
@@ -49,7 +50,7 @@ class InvalidInput(CommandError):
     exit_code = ExitCode.USAGE
 
     def __init__(
-        self, source: str, problems: Sequence[DocumentProblem], next_step: str = "submit again"
+        self, source: str, problems: Sequence[DocumentProblem], next_step: str = "try again"
     ) -> None:
         self.source = source
         self.problems = tuple(problems)
@@ -88,6 +89,16 @@ class FileInTheWay(CommandError):
     def __init__(self, file: str) -> None:
         self.file = file
         super().__init__(f"{file} is there already, and was not changed")
+
+
+class PlaceUnusable(CommandError):
+    """The system refuses a file, a directory or the output; name another place, or make room."""
+
+    remedy = "name another place, or let your user write there"
+
+    def __init__(self, error: OSError) -> None:
+        place = "the output" if error.filename is None else str(error.filename)
+        super().__init__(f"{place} cannot be used: {error.strerror or error}")
 
 
 class TableNotSelected(CommandError):
@@ -152,7 +163,7 @@ class JobNotFound(CommandError):
 
     def __init__(self, reference: str) -> None:
         self.reference = reference
-        super().__init__(f"No job matches {reference}")
+        super().__init__(f"No job matches {reference or repr(reference)}")
 
 
 class AmbiguousJob(CommandError):

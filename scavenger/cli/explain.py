@@ -154,4 +154,5 @@ def describe_difference(point: PointView, chosen: PointView | None) -> list[str]
     if chosen is None or chosen.id == point.id or not (chosen.time and chosen.cost):
         return []
     time, cost = point.time / chosen.time - 1, float(point.cost / chosen.cost) - 1
-    return [f"{format_change(time)} time, {format_change(cost)} cost"]
+    # Without blanks, so that no number is parted from its sign at the end of a line.
+    return [f"{format_change(time)} time, {format_change(cost)} cost".replace(" %", "%")]

@@ -21,7 +21,7 @@ import typer
 
 from scavenger.cli.errors import NothingToExport
 from scavenger.cli.options import JobArgument, find_job
-from scavenger.cli.output import get_terminal
+from scavenger.cli.output import get_terminal, plain_text
 from scavenger.schemas.jobs import JobPhase, JobView
 from scavenger.schemas.telemetry import SeriesView, TelemetryView
 
@@ -79,7 +79,9 @@ def export(
             place = write_tensorboard(directory, found, series)
             look = f"tensorboard --logdir {directory}"
     terminal.write_line(str(place))
-    terminal.print_message(f"{len(series)} series of {found.id}; to look at them: {look}")
+    terminal.print_message(f"{len(series)} series of {found.id}. To look at them:")
+    # Not wrapped: this is a line to copy.
+    terminal.stderr.print(plain_text(f"  {look}"), soft_wrap=True)
 
 
 def target_metric(job: JobView) -> Sequence[str]:

@@ -14,9 +14,8 @@ from typing import Annotated
 
 import typer
 
-from scavenger.cli.errors import FileInTheWay, InvalidInput
+from scavenger.cli.errors import FileInTheWay
 from scavenger.cli.output import get_terminal, plain_text
-from scavenger.errors import DocumentProblem
 
 JOB_FILE = "job.yaml"
 USUAL_SCRIPTS = ("train.py", "main.py")
@@ -40,7 +39,13 @@ WORDS_OF_YAML = {"true", "false", "yes", "no", "on", "off", "y", "n", "null", ".
 
 ScriptFolderArgument = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="Folder of the script.", exists=True, file_okay=False),
+    typer.Argument(
+        metavar="DIR",
+        help="Folder of the script. Default: this one.",
+        exists=True,
+        file_okay=False,
+        show_default=False,
+    ),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a job file that is there.")]
 
@@ -54,12 +59,14 @@ class ScriptFacts:
         batch: Its batch size; None where it names none.
         epochs: How many epochs it trains.
         samples: Samples in one epoch, of a script that has a session already.
+        uses_adam: Whether it names Adam or a relative of it.
     """
 
     imports: frozenset[str] = frozenset()
     batch: int | None = None
     epochs: int | None = None
     samples: int | None = None
+    uses_adam: bool = False
 
     @property
     def has_session(self) -> bool:
@@ -144,7 +151,9 @@ def read_script(text: str) -> ScriptFacts:
         for name, value in named_sizes(node, constants):
             found.setdefault(name, value)
     imports = frozenset(name for node in nodes for name in imported_names(node))
-    return ScriptFacts(imports, **found)
+    names = (getattr(node, "id", None) or getattr(node, "attr", None) for node in nodes)
+    uses_adam = any("Adam" in str(name) for name in names)
+    return ScriptFacts(imports, uses_adam=uses_adam, **found)
 
 
 def imported_names(node: ast.AST) -> Iterator[str]:
@@ -220,6 +229,7 @@ def write_document(*, folder: str, script: str, python: str, cores: int, facts: 
     workers = min(max(cores, 2), MOST_WORKERS)
     check = "" if facts.samples else "CHECK THIS: "
     told = "" if facts.batch is None else f", as in {script}"
+    rule, other = ("sqrt", "linear") if facts.uses_adam else ("linear", "sqrt")
     return f"""\
 # All keys: docs/job-spec.md
 name: {write_word(name)}
@@ -239,7 +249,7 @@ limits:
   max_time: 12h
   workers: 1..{workers}  # each is a process on this computer, or a rented machine
   batch: [{batch}, {2 * batch}, {4 * batch}]  # samples of all workers together
-lr_scaling: linear  # how the learning rate follows the batch; or none, sqrt, adascale
+lr_scaling: {rule}  # how the learning rate follows the batch; or none, {other}, adascale
 price: 0.10 USD/h  # of one worker; leave this out where a cloud rents machines
 run:
   command: [{wrapper}{write_word(python)}, {write_word(script)}]  # in the folder of this file
@@ -261,16 +271,12 @@ def save_document(file: Path, document: str, *, is_forced: bool) -> None:
 
     Raises:
         FileInTheWay: There is one, and it may not be replaced.
-        InvalidInput: It cannot be written.
     """
     try:
         with file.open("w" if is_forced else "x", encoding="utf-8") as opened:
             opened.write(document)
     except FileExistsError:
         raise FileInTheWay(str(file)) from None
-    except OSError as error:
-        problem = DocumentProblem("", error.strerror or str(error))
-        raise InvalidInput(str(file), [problem], "try again") from None
 
 
 LINES_OF_TORCH = """\

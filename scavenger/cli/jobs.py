@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scavenger.cli.errors import ConfirmationRequired
-from scavenger.cli.options import JobArgument, OutputOption, SinceOption, find_job
+from scavenger.cli.options import JobArgument, OneProjectOption, OutputOption, SinceOption, find_job
 from scavenger.cli.output import (
     Cell,
     OutputFormat,
@@ -44,9 +44,6 @@ PhaseOption = Annotated[
 ModelKeyOption = Annotated[
     str | None, typer.Option("--model", help="Only jobs with this model key.", metavar="KEY")
 ]
-JobProjectOption = Annotated[
-    str | None, typer.Option("--project", help="Only jobs of this project.", metavar="NAME")
-]
 MatchOption = Annotated[
     str | None,
     typer.Option("--match", help="Only jobs whose name or id begins with it.", metavar="TEXT"),
@@ -58,7 +55,7 @@ def list_jobs(
     limit: LimitOption = 20,
     phase: PhaseOption = None,
     model: ModelKeyOption = None,
-    project: JobProjectOption = None,
+    project: OneProjectOption = None,
     since: SinceOption = None,
     match: MatchOption = None,
     output: OutputOption = OutputFormat.TABLE,
@@ -176,13 +173,16 @@ def render_job(job: JobView) -> RenderableType:
 
 def job_facts(job: JobView) -> list[tuple[str, str]]:
     """Return the facts of a job, one per line."""
+    begun = f"{'from' if job.phase.is_final else 'since'} {job.created_at:%Y-%m-%d %H:%M:%S} UTC"
     facts = [
         ("reason", job.reason),
         ("model", job.model_key),
         *running_facts(job, bar_width=20),
-        ("time", f"{format_seconds(job.elapsed)} since {job.created_at:%Y-%m-%d %H:%M:%S} UTC"),
+        ("time", f"{format_seconds(job.elapsed)} {begun}"),
     ]
-    return [(label, fact) for label, fact in facts if fact]
+    # While a probe is the reason of the phase, it is told once.
+    told = {"search": job.reason}
+    return [(label, fact) for label, fact in facts if fact and told.get(label) != fact]
 
 
 def running_facts(job: JobView, bar_width: int) -> list[tuple[str, str]]:

@@ -10,7 +10,9 @@ from rich.text import Text
 
 from scavenger.cli.options import JobArgument, OutputOption, find_job
 from scavenger.cli.output import OutputFormat, Terminal, get_terminal, plain_text
+from scavenger.cli.watch import report_detached
 from scavenger.errors import ExitCode
+from scavenger.schemas.jobs import JobView
 from scavenger.schemas.telemetry import LogLineView, LogList
 
 MOST_LINES = 20_000  # a controller keeps no more of a job
@@ -41,17 +43,17 @@ def logs(
         found = find_job(client, job)
         if follow:
             lines = client.logs(found.id, machine, tail, follow=True)
-            raise typer.Exit(follow_logs(terminal, lines, output))
+            raise typer.Exit(follow_logs(terminal, found.id, lines, output))
         printed = client.list_log(found.id, machine, tail)
     if printed.lines or output is not OutputFormat.TABLE:
         terminal.print_result(printed, output, render_lines(printed.lines, machine))
-    report_missing(terminal, printed, found.id)
+    report_missing(terminal, printed, found)
 
 
 def follow_logs(
-    terminal: Terminal, lines: Iterable[LogLineView], output_format: OutputFormat
+    terminal: Terminal, job: str, lines: Iterable[LogLineView], output_format: OutputFormat
 ) -> ExitCode:
-    """Print lines as they come."""
+    """Print lines as they come, until the job ends or the user presses Ctrl-C."""
     try:
         for line in lines:
             if output_format is OutputFormat.TABLE:
@@ -59,14 +61,15 @@ def follow_logs(
             else:
                 terminal.write_update(line, output_format)
     except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+        return report_detached(terminal, job)
     return ExitCode.SUCCESS
 
 
-def report_missing(terminal: Terminal, printed: LogList, job: str) -> None:
+def report_missing(terminal: Terminal, printed: LogList, job: JobView) -> None:
     """Say what is not shown."""
     if not printed.lines:
-        terminal.print_message(f"Nothing printed yet. Next: scavenger events {job}")
+        nothing = "No line of it is kept." if job.phase.is_final else "Nothing printed yet."
+        terminal.print_message(f"{nothing} Next: scavenger events {job.id}")
     if printed.dropped:
         terminal.print_message(f"{printed.dropped} further lines are not kept (docs/logs.md).")
 

@@ -5,14 +5,12 @@ A new command is one line of ``COMMANDS``: name, place, half a line of summary, 
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from scavenger.cli.commands import CommandEntry, CommandTable
-from scavenger.errors import ExitCode, ScavengerError
 
 # Every word after the name of a program goes to it, --help too.
 PROGRAM_SETTINGS = {
@@ -95,24 +93,10 @@ VersionOption = Annotated[
 
 
 class MainCommands(CommandTable):
-    """The commands of ``scavenger``; an error of one becomes a report and an exit code."""
+    """The commands of ``scavenger``."""
 
     entries = COMMANDS
     programs = ("agent", "serve")
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except ScavengerError as error:
-            from scavenger.cli.errors import render_report, report_error
-            from scavenger.cli.output import open_console
-
-            open_console(is_stderr=True).print(render_report(report_error(error)))
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(ExitCode.INTERRUPTED) from None
-        except BrokenPipeError:
-            raise typer.Exit(close_output()) from None
 
 
 app = typer.Typer(
@@ -136,13 +120,6 @@ def root(
 
     # Tests pass a terminal of their own in as the object of the context.
     context.obj = context.obj or open_terminal(url, secret)
-
-
-def close_output() -> ExitCode:
-    """Let the rest of the output vanish, since its reader went away, as `head` does."""
-    # Python flushes standard output at its end, and would complain again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return ExitCode.CLOSED_PIPE
 
 
 def main() -> None:

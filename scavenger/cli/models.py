@@ -11,7 +11,7 @@ from rich.text import Text
 
 from scavenger.cli.errors import ConfirmationRequired
 from scavenger.cli.jobs import YesOption
-from scavenger.cli.options import OutputOption
+from scavenger.cli.options import OneProjectOption, OutputOption
 from scavenger.cli.output import (
     UNKNOWN_VALUE,
     Cell,
@@ -48,11 +48,15 @@ def root() -> None:
 
 
 @model_commands.command("list", epilog="Example: scavenger model list -o json")
-def list_models(context: typer.Context, output: OutputOption = OutputFormat.TABLE) -> None:
+def list_models(
+    context: typer.Context,
+    project: OneProjectOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
     """List stored models: a job whose model is stored needs no search."""
     terminal = get_terminal(context)
     with terminal.connect() as client:
-        stored = StoredModelList(models=list(client.models()))
+        stored = StoredModelList(models=list(client.models(project)))
     if stored.models or output is not OutputFormat.TABLE:
         terminal.print_result(stored, output, render_models(stored))
     if not stored.models:

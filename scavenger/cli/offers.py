@@ -76,7 +76,12 @@ def offers(
     if found.offers or output is not OutputFormat.TABLE:
         terminal.print_result(found, output, render_offers(found.offers, datetime.now(UTC)))
     if not found.offers:
-        terminal.print_message("No such machine has a known price. Next: scavenger prices")
+        none = (
+            "No machine matches."
+            if wanted
+            else "The controller rents no machines of a known price."
+        )
+        terminal.print_message(f"{none} Next: scavenger prices, and docs/clouds.md names clouds")
     if found.next_cursor is not None:
         terminal.print_message(f"There are more: scavenger offers --limit {10 * limit}")
 

@@ -26,7 +26,9 @@ JobArgument = Annotated[
         help="Job id, its beginning or end, a name (newest job of that name), or 'latest'.",
     ),
 ]
-OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
+OutputOption = Annotated[
+    OutputFormat, typer.Option("-o", "--output", metavar="FORMAT", help="Output format.")
+]
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Data directory of the controller.", file_okay=False),
@@ -144,6 +146,9 @@ def parse_moment(text: str) -> datetime:
         raise typer.BadParameter(f"{text!r} is no moment: {example}") from None
 
 
+OneProjectOption = Annotated[
+    str | None, typer.Option("--project", help="Only what is of this project.", metavar="NAME")
+]
 SinceOption = Annotated[
     datetime | None,
     typer.Option(

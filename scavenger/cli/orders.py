@@ -159,7 +159,9 @@ def list_orders(
         orders = OrderList(orders=given, next_cursor=None)
         terminal.print_result(orders, output, render_orders(given))
     if not given:
-        terminal.print_message(f"No orders yet. Next: scavenger resize {found.id} --to cheapest")
+        none = f"No orders yet. Next: scavenger resize {found.id} --to cheapest"
+        ended = f"{found.id} has ended, and was given no orders."
+        terminal.print_message(ended if found.phase.is_final else none)
 
 
 def resize_question(job: JobView, to: str) -> str:
@@ -217,5 +219,6 @@ def describe_order(order: OrderView) -> str:
         case wish:
             limits = dict(wish.get("limits", {}))
             own = {"objective": wish["objective"]} if "objective" in wish else {}
-            parts = [f"{name}={NO_LIMIT if v is None else v}" for name, v in (limits | own).items()]
-            return f"{order.kind} {' '.join(parts)}"
+            wanted = (limits | own).items()
+            parts = [f"{name} to {NO_LIMIT if v is None else v}" for name, v in wanted]
+            return f"{order.kind} {', '.join(parts)}"

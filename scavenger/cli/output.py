@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scavenger import money
+from scavenger.cli.help import PipeConsole
 from scavenger.job.fields import format_duration
 from scavenger.schemas.base import MoneyView, View
 from scavenger.schemas.curves import PointView
@@ -122,13 +123,6 @@ def open_terminal(url: str | None, token: str | None) -> Terminal:
         return Client(url, token)
 
     return Terminal(open_console(), open_console(is_stderr=True), connect)
-
-
-class PipeConsole(Console):
-    """A console that tells its command when the reader of its output went away."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
 
 
 def open_console(*, is_stderr: bool = False) -> Console:
@@ -409,12 +403,17 @@ def format_cost_to_target(amount: float, basis: str) -> str:
     return f"×{format_number(amount)}" if basis == "relative" else format_dollars(amount)
 
 
+LEAST_SHARE = 5e-5  # what is less is rounding, such as the error of a fit through its points
+
+
 def format_percent(share: float) -> str:
     """Write a share in percent.
 
-    >>> format_percent(0.643), format_percent(0.02453)
-    ('64 %', '2.5 %')
+    >>> format_percent(0.643), format_percent(0.02453), format_percent(1.3e-16)
+    ('64 %', '2.5 %', '0 %')
     """
+    if abs(share) < LEAST_SHARE:
+        return "0 %"
     return f"{100 * share:.0f} %" if abs(share) >= 0.1 else f"{100 * share:.2g} %"
 
 

@@ -15,6 +15,7 @@ from scavenger.cli.curve import point_labels, source_symbol
 from scavenger.cli.options import OutputOption
 from scavenger.cli.output import (
     Cell,
+    Column,
     OutputFormat,
     ResponsiveTable,
     format_amount,
@@ -90,8 +91,9 @@ OPTION_COLUMNS = (
     word_column(""),
     number_column("K"),
     number_column("B"),
-    number_column("TIME TO TARGET", 1),
-    number_column("COST TO TARGET", 1),
+    # Their intervals wrap: what a job costs is the last to be left out.
+    Column("TIME TO TARGET", 1, "right", min_width=14),
+    Column("COST TO TARGET", 1, "right", min_width=23),
     word_column("SOURCE", 3),
     text_column("NOTE", 2),
 )

@@ -39,14 +39,14 @@ def draw_png(curve: CurveView, title: str) -> bytes:
     )
 
 
-def write_png(terminal: Terminal, picture: bytes) -> None:
-    """Write a picture to standard output.
+def write_png(terminal: Terminal, picture: bytes, job: str) -> None:
+    """Write the picture of a job's curve to standard output.
 
     Raises:
         BinaryOnTerminal: That is a terminal, which would show it as garbage.
     """
     if terminal.stdout.is_terminal:
-        raise BinaryOnTerminal("scavenger curve JOB -o png > curve.png")
+        raise BinaryOnTerminal(f"scavenger curve {job} -o png > curve.png")
     text = terminal.stdout.file
     text.flush()
     stream: Any = getattr(text, "buffer", text)

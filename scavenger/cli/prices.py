@@ -56,7 +56,11 @@ def list_prices(context: typer.Context, output: OutputOption = OutputFormat.TABL
     with terminal.connect() as client:
         found = PriceList(prices=list(client.prices()))
     if found.prices or output is not OutputFormat.TABLE:
-        terminal.print_result(found, output, render_prices(found.prices, datetime.now(UTC)))
+        now = datetime.now(UTC)
+        terminal.print_result(found, output, render_prices(found.prices, now))
+        if output is OutputFormat.TABLE and any(is_old(price.as_of, now) for price in found.prices):
+            limit = f"▲ is older than {OLD_PRICE_AGE.days} days"
+            terminal.print_message(f"{limit}. Next: scavenger prices import FILE")
     if not found.prices:
         terminal.print_message("No prices are known. Next: scavenger prices import FILE")
 
@@ -93,7 +97,7 @@ def read_price_file(file: Path) -> Sequence[PriceRow]:
         problems = [DocumentProblem("", "is no UTF-8 text: save the table as CSV in UTF-8")]
     except OSError as error:
         problems = [DocumentProblem("", f"cannot be read: {error.strerror or error}")]
-    raise InvalidInput(str(file), problems, next_step="try again")
+    raise InvalidInput(str(file), problems)
 
 
 PRICE_COLUMNS = (
@@ -126,8 +130,13 @@ def _price_row(price: PriceView, now: datetime) -> tuple[Cell, ...]:
     )
 
 
+def is_old(as_of: datetime, now: datetime) -> bool:
+    """Tell whether a price should be looked up again."""
+    return now - as_of > OLD_PRICE_AGE
+
+
 def render_age(as_of: datetime, now: datetime) -> Cell:
     """Render how old a price is; one that is old is marked."""
     age = max(now - as_of, timedelta(0))
     words = f"{age.days} d" if age.days else f"{age.seconds // 3600} h"
-    return plain_text(f"▲ {words}", "yellow") if age > OLD_PRICE_AGE else plain_text(words)
+    return plain_text(f"▲ {words}", "yellow") if is_old(as_of, now) else plain_text(words)

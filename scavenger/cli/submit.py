@@ -42,12 +42,14 @@ DESCRIPTOR_DIRECTORIES = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc"))
 JobFileArgument = Annotated[
     Path,
     typer.Argument(
+        metavar="FILE",
         help="Job document, YAML or JSON (docs/job-spec.md); - reads standard input.",
     ),
 ]
 OptionalJobFileArgument = Annotated[
     Path | None,
     typer.Argument(
+        metavar="FILE",
         help="Job document, YAML or JSON (docs/job-spec.md); - reads standard input.",
     ),
 ]
@@ -65,7 +67,7 @@ NoCapOption = Annotated[
     bool, typer.Option("--no-cap", help="Let the job spend without a limit of cost.")
 ]
 NameOption = Annotated[
-    str | None, typer.Option("--name", help="Name of the job (overrides `name` in the file).")
+    str | None, typer.Option("--name", help="Name of the job (overrides name in the file).")
 ]
 CodeOption = Annotated[
     Path | None,
@@ -210,6 +212,10 @@ def read_document(file: Path) -> str:
     """Read a file or standard input; raises InvalidInput where it cannot be read."""
     try:
         return (sys.stdin.buffer.read() if file == STANDARD_INPUT else file.read_bytes()).decode()
+    except FileNotFoundError:
+        message = "there is no such file: scavenger init writes one"
+    except IsADirectoryError:
+        message = f"is a directory: name a file in it, e.g. {file / 'job.yaml'}"
     except OSError as error:
         message = error.strerror or str(error)
     except UnicodeDecodeError as error:

@@ -59,7 +59,7 @@ def _invalid(file: Path, message: str) -> InvalidInput:
 
 def invalid_table(file: Path, problems: Sequence[DocumentProblem]) -> InvalidInput:
     """Return the error for a table that cannot be used."""
-    return InvalidInput(str(file), problems, next_step="try again")
+    return InvalidInput(str(file), problems)
 
 
 def match_table_names(names: Sequence[str], pattern: str | None) -> tuple[str, ...]:

@@ -35,7 +35,9 @@ def parse_lifetime(text: str) -> float:
         raise typer.BadParameter(str(error)) from None
 
 
-TokenNameArgument = Annotated[str, typer.Argument(help="User or program that the token is for.")]
+TokenNameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="User or program that the token is for.")
+]
 TokenIdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="Token id (scavenger token list).")
 ]
@@ -79,10 +81,10 @@ def create(
         return
     expiry = made.expires_at
     until = "no expiry" if expiry is None else f"until {expiry:%Y-%m-%d %H:%M} UTC"
-    terminal.print_message(f"{made.name}, {made.role} of {made.project}, {until}. Keep it:")
     terminal.print_message(
-        "no command shows it again. To revoke it: scavenger token revoke " + made.id
+        f"{made.name}, {made.role} of {made.project}, {until}. Keep it: no command shows it again."
     )
+    terminal.print_message(f"To revoke it: scavenger token revoke {made.id}")
 
 
 @token_commands.command("list", epilog="Example: scavenger token list -o json")

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -244,7 +245,7 @@ def follow_events(
                 else:
                     terminal.write_update(event, output_format)
     except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+        return report_detached(terminal, job)
     return ExitCode.SUCCESS
 
 
@@ -264,20 +265,39 @@ def render_event(event: EventView, since: datetime | None = None) -> RenderableT
     moment = (
         f"{at:%Y-%m-%d %H:%M:%S}Z" if since is None else f"{(at - since).total_seconds():+7.1f}s"
     )
-    return render_moment(moment, event.kind, event.message)
+    return HappenedMoment(moment, event.kind, event.message)
 
 
 LONGEST_KIND = 14  # such as launch_delayed; the rare longer ones push their message aside
 
 
-def render_moment(moment: str, kind: str, message: str) -> RenderableType:
-    """Render what happened at a moment, in the columns of a list of events."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True, min_width=8)
-    grid.add_column(style="cyan", no_wrap=True, min_width=LONGEST_KIND)
-    grid.add_column(overflow="fold")
-    grid.add_row(moment, plain_text(kind), plain_text(message))
-    return grid
+LEAST_MESSAGE = 30  # columns of a message beside its moment; it stands below where fewer are left
+
+
+@dataclass(frozen=True, slots=True)
+class HappenedMoment:
+    """What happened at a moment, as a line of a list of events."""
+
+    moment: str
+    kind: str
+    message: str
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Render in columns, or the message below where the terminal is narrow."""
+        moment, kind = Text(self.moment, "dim"), plain_text(self.kind, "cyan")
+        message = plain_text(self.message)
+        if options.max_width - max(len(self.moment), 8) - LONGEST_KIND - 4 < LEAST_MESSAGE:
+            yield Text.assemble(moment, "  ", kind)
+            yield Padding(message, (0, 0, 0, 4))
+            return
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, min_width=8)
+        grid.add_column(no_wrap=True, min_width=LONGEST_KIND)
+        grid.add_column(overflow="fold")
+        grid.add_row(moment, kind, message)
+        yield grid
 
 
 RECONNECT_INTERVAL = 0.5

@@ -89,7 +89,10 @@ def list_webhooks(context: typer.Context, output: OutputOption = OutputFormat.TA
     terminal = get_terminal(context)
     with terminal.connect() as client:
         found = WebhookList(webhooks=list(client.webhooks()))
-    terminal.print_result(found, output, render_webhooks(found))
+    if found.webhooks or output is not OutputFormat.TABLE:
+        terminal.print_result(found, output, render_webhooks(found))
+    if not found.webhooks:
+        terminal.print_message("No webhooks yet. Next: scavenger webhook create ADDRESS")
 
 
 @webhook_commands.command(epilog="Example: scavenger webhook show whk_0123456789abcdef")

@@ -278,9 +278,10 @@ class ControllerMethods(OrderMethods, WebhookMethods, ReadingMethods):
         return listen_once(job, after)
 
     @listing
-    def models(self) -> Listing[StoredModelView]:
-        """Yield stored models, newest first."""
-        request = get(StoredModelList, "/v1/models", {"limit": MAX_PAGE_SIZE})
+    def models(self, project: str | None = None) -> Listing[StoredModelView]:
+        """Yield stored models, of one project or of all that the token sees, newest first."""
+        wanted = {} if project is None else {"project": project}
+        request = get(StoredModelList, "/v1/models", {"limit": MAX_PAGE_SIZE, **wanted})
         return iterate_items(request, lambda page: page.models)
 
     @listing
@@ -309,15 +310,19 @@ class ControllerMethods(OrderMethods, WebhookMethods, ReadingMethods):
         return OfferList(offers=found, next_cursor=cursor)
 
     @conversation
-    def get_cost(self, by: str, since: datetime | None = None) -> Conversation[CostReportView]:
+    def get_cost(
+        self, by: str, since: datetime | None = None, project: str | None = None
+    ) -> Conversation[CostReportView]:
         """Return what the machines of the project cost, every entry of it.
 
         Args:
             by: What an entry is: ``job``, ``model``, ``project``, ``cloud`` or ``day``.
             since: Only what was spent from this moment on; None for all.
+            project: Only of this project; None for all that the token sees.
         """
         begin = {} if since is None else {"since": since.isoformat()}
-        request = get(CostReportView, "/v1/cost", {"by": by, "limit": MAX_PAGE_SIZE, **begin})
+        wanted = begin if project is None else {**begin, "project": project}
+        request = get(CostReportView, "/v1/cost", {"by": by, "limit": MAX_PAGE_SIZE, **wanted})
         first = page = yield from send(request)
         entries = list(first.entries)
         while following := next_page(request, page):

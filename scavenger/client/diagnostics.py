@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+from scavenger.job.fields import format_duration
 from scavenger.schemas.diagnostics import CheckView
 
 DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
@@ -136,7 +137,8 @@ def check_cloud_sweeps(age: timedelta | None, shown: int, held: str | None) -> C
         return warning_check("cloud", "no sweep yet", "ask again in half a minute")
     if held is not None:
         return failed_check("cloud", f"machines are held back: {held}", "scavenger admin sweep")
-    found = f"{shown} machines of this installation, {age.total_seconds():.0f} s ago"
+    since = format_duration(max(0, round(age.total_seconds())))
+    found = f"{shown} machines of this installation, {since} ago"
     if age <= MAX_SWEEP_AGE:
         return passed_check("cloud", found)
     remedy = "the cloud's machines have not been listed lately: read the controller's log"

@@ -11,7 +11,7 @@
         ├── JobEnded             the job ended without success: ``job`` tells why
         │   ├── JobFailed        its command failed, or never reached the target
         │   ├── JobInfeasible    no configuration meets its limits: relax one of them
-        │   ├── JobUnplaced      the clouds gave it no machine: ask elsewhere, or later
+        │   ├── JobUnplaced      the clouds gave or left it no machine: ask elsewhere, or later
         │   ├── JobDiverged      its loss or metric was NaN or infinite when it ended
         │   ├── JobCapped        it reached max_cost or max_time
         │   └── JobCancelled     a user cancelled it
@@ -58,6 +58,8 @@ from urllib.parse import unquote
 from scavenger.errors import DocumentProblem, ExitCode, ScavengerError
 from scavenger.schemas.jobs import JobPhase, JobView
 from scavenger.schemas.problems import ErrorDetail, ProblemView
+
+API_CALL = re.compile(r"; (GET|POST) /v1/.*")
 
 
 class ClientError(ScavengerError):
@@ -114,11 +116,17 @@ class Unreachable(ClientError):
     """
 
     exit_code = ExitCode.UNREACHABLE
-    remedy = "start it with: scavenger serve"
 
     def __init__(self, url: str, reason: str) -> None:
         self.url = url
         super().__init__(reason)
+
+    @property
+    def remedy(self) -> str:
+        # A controller of another computer is not started here.
+        if not self.url or "//127.0.0.1" in self.url or "//localhost" in self.url:
+            return "start it with: scavenger serve"
+        return "correct the address in --url or SCAVENGER_URL, or see that a controller runs there"
 
     @property
     def headline(self) -> str:
@@ -167,7 +175,8 @@ class JobEnded(ClientError):
         job = self.job
         where = [] if job.applied is None else [str(job.applied)]
         where.append(f"iteration {job.progress.iteration}")
-        if job.worker_exit_code:
+        # The reason names the code of a worker whose command failed.
+        if job.worker_exit_code and "exited with code" not in job.reason:
             where.append(f"worker's exit code {job.worker_exit_code}")
         where.append(f"{job.cost.accrued} spent")
         reason = job.reason or "the controller gives no reason"
@@ -192,9 +201,9 @@ class JobInfeasible(JobEnded):
 
 
 class JobUnplaced(JobEnded):
-    """The job failed or reached a limit without a machine: the clouds gave none."""
+    """The job failed or reached a limit without a machine: the clouds gave or left it none."""
 
-    outcome = "got no machines"
+    outcome = "lacked machines"
     exit_code = ExitCode.NO_CAPACITY
 
     @property
@@ -328,8 +337,19 @@ class NotFound(ErrorResponse):
     exit_code = ExitCode.NOT_FOUND
 
     @property
+    def details(self) -> list[tuple[str, str]]:
+        # The remedy names a command in place of the call that the controller's answer names.
+        return [(label, API_CALL.sub("", fact)) for label, fact in super().details]
+
+    @property
     def remedy(self) -> str:
-        return f"look at what there is: {list_command_for(self.path)}"
+        match self.path.split("/"):
+            case ["", "v1", "plans", *_]:
+                return "plan the document again: scavenger plan job.yaml"
+            case ["", "v1", "jobs", job, _, *_] if "no job" not in self.problem.detail:
+                return f"look at the job: scavenger show {unquote(job)}"
+            case _:
+                return f"look at what there is: {list_command_for(self.path)}"
 
 
 class Conflict(ErrorResponse):

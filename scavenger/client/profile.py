@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
 from scavenger.client.errors import NoToken, Unreachable
 
 CONNECTION_FILE = "connection.json"
+EXAMPLE_ADDRESS = "http://127.0.0.1:8321"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,15 @@ def find_profile(
         environment: Environment variables; those of this process if None.
 
     Raises:
-        Unreachable: No controller is known: start one.
+        Unreachable: No controller is known, or what is named is no address.
         NoToken: A controller is known, but no token for it.
     """
     variables = os.environ if environment is None else environment
     path = data_directory(variables) / CONNECTION_FILE
     named = url or variables.get("SCAVENGER_URL")
     secret = token or variables.get("SCAVENGER_TOKEN")
+    if named and not is_address(named):
+        raise Unreachable(named, f"this is no address: write e.g. {EXAMPLE_ADDRESS}")
     if named and secret:
         return ConnectionProfile(named, secret)
     connection = read_connection(path)
@@ -92,6 +96,19 @@ def read_connection(path: Path) -> ConnectionProfile | None:
         return _PROFILE.validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+def is_address(text: str) -> bool:
+    """Tell whether a text is the address of a controller, as far as that shows.
+
+    >>> [is_address(text) for text in ("http://10.0.0.1:8321", "10.0.0.1:8321", "ftp://x", "")]
+    [True, False, False, False]
+    """
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
 
 
 def is_loopback(host: str) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -28,10 +29,11 @@ from scavenger.cli.errors import (
     JobNotFound,
 )
 from scavenger.cli.jobs import exit_code_of_job
+from scavenger.cli.logs import follow_logs
 from scavenger.cli.main import COMMANDS as TABLE
 from scavenger.cli.main import app
 from scavenger.cli.options import pick_job
-from scavenger.cli.output import Terminal
+from scavenger.cli.output import OutputFormat, Terminal
 from scavenger.cli.submit import document_format, read_job_file
 from scavenger.cli.watch import follow_updates
 from scavenger.client.client import Client
@@ -234,8 +236,12 @@ def test_every_help_has_an_example(command):
 
 def test_the_help_of_serve_is_that_of_its_program():
     program = [sys.executable, "-m", "service", "--help"]
-    shown = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    narrow = {**os.environ, "COLUMNS": "60"}
+    shown = subprocess.run(program, capture_output=True, text=True, check=True, env=narrow).stdout
     assert "Example: scavenger serve" in shown
+    assert max(map(len, shown.splitlines())) <= 60
+    assert "(default: 8321)" in " ".join(shown.split())
+    assert not re.search(r"null|\(default: \)|factory|False", shown)
 
 
 @pytest.mark.parametrize(
@@ -465,17 +471,28 @@ def test_watching_writes_a_line_per_change_and_says_how_it_ended():
     assert f"Next: scavenger curve {ID}" in stderr
 
 
-def test_leaving_a_watched_job_leaves_it_running():
+@pytest.mark.parametrize("words", [["watch", ID], ["events", ID, "--follow"]])
+def test_leaving_a_watched_job_leaves_it_running(words):
     def interrupt(_):
         raise KeyboardInterrupt
 
     controller = one(job_view(), job_view())
     desk = terminal(controller)
     desk = Terminal(desk.stdout, desk.stderr, desk.connect, interrupt)
-    result = CliRunner().invoke(app, ["watch", ID], obj=desk)
+    result = CliRunner().invoke(app, words, obj=desk)
     assert result.exit_code == 130
     assert f"{ID} keeps running" in desk.stderr.file.getvalue()
     assert controller.cancelled == []
+
+
+def test_leaving_the_lines_of_a_job_leaves_it_running():
+    def interrupted():
+        raise KeyboardInterrupt
+        yield
+
+    desk = terminal(one())
+    assert follow_logs(desk, ID, interrupted(), OutputFormat.TABLE) == 130
+    assert f"{ID} keeps running" in desk.stderr.file.getvalue()
 
 
 def test_a_controller_that_restarts_is_waited_for():

@@ -15,6 +15,7 @@ from scavenger.cli.demo_report import render_first_job, render_second_job
 from scavenger.cli.equations import curve_equations
 from scavenger.cli.errors import (
     AmbiguousJob,
+    BinaryOnTerminal,
     ConfirmationRequired,
     ControllerStartFailed,
     CurveUnavailable,
@@ -25,7 +26,9 @@ from scavenger.cli.errors import (
 )
 from scavenger.cli.jobs import PHASE_ICONS, render_job, render_jobs
 from scavenger.cli.models import render_models
-from scavenger.cli.output import ResponsiveTable
+from scavenger.cli.orders import describe_order
+from scavenger.cli.output import ResponsiveTable, Terminal
+from scavenger.cli.png import write_png
 from scavenger.cli.submit import render_plan
 from scavenger.cli.watch import (
     change_key,
@@ -49,6 +52,7 @@ from scavenger.schemas.jobs import (
     ProgressView,
 )
 from scavenger.schemas.models import StoredModelList, StoredModelView
+from scavenger.schemas.orders import OrderView
 from scavenger.schemas.problems import ErrorDetail, ProblemView
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
@@ -477,6 +481,40 @@ def test_every_phase_has_a_shape_of_its_own():
     assert len({mark.shape for mark in PLOT_SYMBOLS}) == len(PLOT_SYMBOLS)
 
 
+def test_a_search_that_is_the_reason_is_told_once():
+    probing = "probe 2 of 4, K=2 B=32: corners come first"
+    assert text(render_job(job_view(reason=probing, search=probing))).count(probing) == 1
+    assert probing in text(render_job(job_view(reason="it trains", search=probing)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wish", "words"),
+    [
+        ("resize", {"to": "knee"}, "resize to knee"),
+        ("resize", {"to": {"workers": 2, "global_batch": 64}}, "resize to K=2 B=64"),
+        ("probe", {"workers": 2, "global_batch": 64}, "probe K=2 B=64"),
+        ("pause", {}, "pause"),
+        ("change", {"objective": "cheapest"}, "change objective to cheapest"),
+        (
+            "change",
+            {"limits": {"max_cost": None, "max_time": "3h"}},
+            "change max_cost to none, max_time to 3h",
+        ),
+    ],
+)
+def test_an_order_is_told_as_its_events_tell_it(kind, wish, words):
+    facts = {"number": 1, "job": ID, "at": NOON, "by": "ada", "reason": "", "told": ""}
+    order = OrderView.model_construct(kind=kind, wish=wish, state="done", **facts)
+    assert describe_order(order) == words
+
+
+def test_a_picture_is_not_written_to_a_terminal():
+    data = Console(file=StringIO(), force_terminal=True)
+    with pytest.raises(BinaryOnTerminal) as caught:
+        write_png(Terminal(data, data, None), b"PNG", ID)
+    assert f"scavenger curve {ID} -o png >" in caught.value.remedy
+
+
 def test_a_job_in_detail_names_its_money():
     shown = text(render_job(job_view()))
     assert "$0.00123 spent, $0.000410 of it searching · cap $0.05 · ≈$0.00310 in the end" in shown
@@ -655,7 +693,8 @@ def test_a_failed_job_is_reported_with_its_place_and_its_last_lines():
     shown = text(render_report(report_error(JobFailed(job))))
     assert shown.splitlines()[0] == f"✗ Job digits ({ID}) failed"
     assert "ValueError: [x]" in shown
-    assert "K=2 B=256 · iteration 812 · worker's exit code 1 · $0.00123 spent" in shown
+    assert "K=2 B=256 · iteration 812 · $0.00123 spent" in shown
+    assert shown.count("code 1") == 1
 
 
 # SNAPSHOTS

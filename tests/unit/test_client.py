@@ -170,6 +170,18 @@ def test_what_is_no_address_is_unreachable(url):
         Client(url, "secret").get_job(ID)
 
 
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        ("", "scavenger serve"),
+        ("http://127.0.0.1:8321", "scavenger serve"),
+        ("https://example.org", "SCAVENGER_URL"),
+    ],
+)
+def test_a_controller_is_started_here_only_where_it_belongs(url, remedy):
+    assert remedy in Unreachable(url, "no answer").remedy
+
+
 def test_a_strange_id_stays_one_part_of_the_path():
     paths = []
 

@@ -62,6 +62,20 @@ def test_imports_tell_how_a_script_is_started(
     assert (told.has_session, told.starts_processes) == (has_session, starts_processes)
 
 
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("torch.optim.AdamW(parameters)", "sqrt"),
+        ("from torch.optim import Adam\nAdam(parameters)", "sqrt"),
+        ("torch.optim.SGD(parameters)", "linear"),
+    ],
+)
+def test_the_optimizer_tells_how_the_learning_rate_follows_the_batch(text: str, rule: str) -> None:
+    facts = read_script(text)
+    text = write_document(folder="a", script="b", python="python", cores=2, facts=facts)
+    assert parse_job(text, "yaml", directory="/srv").lr_scaling.rule == rule
+
+
 sizes = st.none() | st.integers(1, 10**6)
 # Names of files in which no terminal is lost, nor YAML.
 letters = st.characters(exclude_categories=["C", "Zl", "Zp"])

@@ -22,11 +22,13 @@ from scavenger.cli.demo_report import (
     render_second_job,
 )
 from scavenger.cli.evaluate import render_evaluation
+from scavenger.cli.explain import render_choice
 from scavenger.cli.fit_report import render_fit
 from scavenger.cli.jobs import render_jobs
 from scavenger.cli.machines import render_machines
 from scavenger.cli.models import render_models
-from scavenger.cli.output import Column, ResponsiveTable
+from scavenger.cli.output import Column, ResponsiveTable, format_cost_to_target
+from scavenger.cli.plan import render_options
 from scavenger.cli.simulate import (
     StrategyComparison,
     render_comparison,
@@ -34,18 +36,21 @@ from scavenger.cli.simulate import (
     run_comparison,
 )
 from scavenger.cli.tokens import render_tokens
+from scavenger.cli.watch import render_events
 from scavenger.offline.evaluation.checks import EvaluationScope, list_tasks, summarise_findings
 from scavenger.offline.evaluation.sampling import Restriction
 from scavenger.offline.fit import report_fit
 from scavenger.offline.simulator.paper import PAPER_JOBS, Perturbations
 from scavenger.offline.tables.files import MeasurementTables
 from scavenger.schemas.access import TokenList, TokenView
+from scavenger.schemas.curves import CurveView
 from scavenger.schemas.jobs import JobPhase
 from scavenger.schemas.machines import MachineView
 from scavenger.schemas.models import StoredModelList
-from tests.builders import NOW
+from scavenger.schemas.plans import PlanView
+from tests.builders import NOW, plan_view
 from tests.unit.test_admin_command import suspect, sweep
-from tests.unit.test_cli_rendering import ID, curve_view, job_view, stored_model, text
+from tests.unit.test_cli_rendering import ID, curve_view, event, job_view, stored_model, text
 from tests.unit.test_evaluate_command import table_of as evaluated
 from tests.unit.test_fit_command import TOTAL, TRUTH, table_of
 
@@ -89,6 +94,8 @@ def tables() -> dict[str, tuple[RenderableType, Rows]]:
         "fit": (render_fit(fit), measured),
         "evaluate": (render_evaluation(evaluation()), [("job/x",), ("job", "measured")]),
         "simulate": (render_comparison(simulated()), [("none",)]),
+        "plan": (render_options(planned(curve), show_all=True), configurations()),
+        "explain": (render_choice(curve, 1), [("fastest",), ("cheapest",), ("start",)]),
     }
 
 
@@ -129,8 +136,12 @@ def simulated() -> Any:
 
 NAMES = (
     "list", "curve", "models", "machines", "tokens", "sweep", "probes", "resizes",
-    "first", "second", "fit", "evaluate", "simulate",
+    "first", "second", "fit", "evaluate", "simulate", "plan", "explain",
 )  # fmt: skip
+
+
+def planned(curve: CurveView) -> PlanView:
+    return plan_view(curve=curve.model_dump(mode="json"))
 
 
 def test_no_table_is_missing() -> None:
@@ -156,6 +167,23 @@ def test_what_has_no_room_is_named_and_a_wide_terminal_shows_all(name: str) -> N
     narrow, wide = (set(re.split(r"[\s,]+", text(table, width=w))) for w in (60, 200))
     titles = {word for word in wide if re.fullmatch(r"[A-Z]{2,}|τ|γ|φ|e\(B\)", word)}
     assert titles - narrow == set()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_time_and_cost_of_a_plan_are_shown_on_every_terminal(width: int) -> None:
+    curve = curve_view()
+    shown = text(render_options(planned(curve), show_all=True), width=width)
+    for point in curve.points:
+        cost = re.escape(format_cost_to_target(float(point.cost), curve.basis))
+        row = rf"^. +{point.workers} +{point.global_batch} .*[0-9]m?s .*{cost}"
+        assert re.search(row, shown, re.MULTILINE), (row, shown)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_name_of_a_machine_is_whole_in_the_events_of_every_terminal(width: int) -> None:
+    machine = "job_1a20b4dc72fb7a8c05e-w1"
+    happened = event(3).model_copy(update={"message": f"{machine} was started"})
+    assert machine in text(render_events([happened]), width=width)
 
 
 MORE = "a wider terminal shows more"

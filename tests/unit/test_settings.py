@@ -37,10 +37,20 @@ def test_more_names_are_written_with_commas() -> None:
     assert Settings(names="b").allowed_hosts > {"b", "127.0.0.1"}
 
 
-def test_the_sentence_reaches_the_person_who_starts_it(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "service", "--home", str(tmp_path / "home"), "--host", "0.0.0.0"]
-    said = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ), check=False)
-    assert said.returncode == 2
-    assert "0.0.0.0 can be reached from other computers" in said.stderr
-    assert "--behind-proxy" in said.stderr
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--host", "0.0.0.0"], 2, ["0.0.0.0 can be reached from other", "--behind-proxy"]),
+        (["--port", "nonsense"], 2, ["port: Input should be", "scavenger serve --help lists"]),
+        (["--home", "/dev/null"], 1, ["/dev/null cannot be used: File exists", "SCAVENGER_HOME"]),
+    ],
+)
+def test_the_sentence_reaches_the_person_who_starts_it(
+    tmp_path: Path, words: list[str], code: int, told: list[str]
+) -> None:
+    line = [sys.executable, "-m", "service", "--home", str(tmp_path / "home"), *words]
+    said = subprocess.run(line, capture_output=True, text=True, env=dict(os.environ), check=False)
+    assert said.returncode == code
+    assert [part for part in told if part not in said.stderr] == []
+    assert "Traceback" not in said.stderr
     assert not (tmp_path / "home").exists()
