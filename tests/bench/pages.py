@@ -18,6 +18,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, expect
 from sqlalchemy import Engine, func, select, text
@@ -48,6 +49,36 @@ FROM (SELECT * FROM chunks WHERE job = :job LIMIT 1) AS like_it,
         FROM chunks WHERE job = :job) AS span,
     LATERAL generate_series(1, :rows / like_it.rows) AS n
 """)
+# From the start of the navigation until rows are there, a click on the first was answered by the
+# button that acts on what is selected, and the browser has drawn it.
+CLICK_A_ROW = """
+(() => {
+  const find = (wanted, then) => () => {
+    const found = wanted();
+    if (found) then(found);
+    else requestAnimationFrame(find(wanted, then));
+  };
+  const row = () => document.querySelectorAll("tr[data-job] [type=checkbox]")[20];
+  const answer = () => [...document.querySelectorAll("main button")].find(
+    (button) => button.textContent === "Cancel 1 job");
+  const now = () => performance.now() / 1000;
+  window.interactive = new Promise((tell) => find(row, (box) => {
+    const shown = now();
+    box.click();
+    find(answer, () => requestAnimationFrame(() => setTimeout(() => tell([shown, now()]))))();
+  })());
+})();
+"""
+FIRST_PAINTED = """
+() => new Promise((tell) => new PerformanceObserver((list) => {
+  const [found] = list.getEntriesByName("first-contentful-paint");
+  if (found) tell(found.startTime / 1000);
+}).observe({type: "paint", buffered: true}))
+"""
+REQUESTS = """
+() => performance.getEntriesByType("resource").filter((each) => each.name.includes("/v1/"))
+  .map((each) => [each.name, each.startTime / 1000, each.responseEnd / 1000])
+"""
 FRAME_TIMES = """
 async (moves) => {
   const slider = document.querySelector("[data-limit=maxCost]");
@@ -127,27 +158,35 @@ def weigh(static: Path) -> list[bool]:
 
 
 def time_list(browser: Browser, place: Gallery) -> list[bool]:
-    """Time the list of jobs in fresh browsers that are signed in; the best of several visits."""
-    painted, interactive = [], []
+    """Time the list of jobs in browsers that are signed in; the best of several visits."""
+    painted, shown, interactive = [], [], []
     for _ in range(VISITS):
         with watched(browser, place.url) as visitor:
-            place.enter(visitor.page())
+            before = visitor.page()
+            place.enter(before)
+            settle(before)
+            expect(before.get_by_role("contentinfo", name="Status")).to_contain_text("machine")
+            before.close()  # else two pages would be timed
             page = visitor.page()
-            began = time.perf_counter()
+            page.add_init_script(CLICK_A_ROW)
             page.goto("/jobs")
-            page.locator("tr[data-job]").nth(20).wait_for()
-            page.get_by_role("searchbox", name="Name or id").focus()
-            interactive.append(time.perf_counter() - began)
+            rows, answered = page.evaluate("window.interactive")
+            requests = page.evaluate(REQUESTS)
             painted.append(first_paint(page))
+            # A busy computer may draw the first picture after the script has done its work.
+            shown.append(max(rows, painted[-1]))
+            interactive.append(max(answered, painted[-1]))
+    for address, began, ended in requests:
+        print(f"  {urlsplit(address).path:40} from {began:6.3f} to {ended:6.3f} s")
     return [
         told("first paint of the list, best", min(painted), FIRST_PAINT, "s"),
-        told("rows shown and search focused, best", min(interactive), INTERACTIVE, "s"),
+        told("rows of the list shown, best", min(shown), INTERACTIVE, "s"),
+        told("a click on a row answered, best", min(interactive), INTERACTIVE, "s"),
     ]
 
 
 def first_paint(page: Page) -> float:
-    paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"
-    return float(page.evaluate(paint))
+    return float(page.evaluate(FIRST_PAINTED))
 
 
 def time_series(place: Gallery, job: str, limit: float) -> bool:
@@ -156,7 +195,7 @@ def time_series(place: Gallery, job: str, limit: float) -> bool:
     taken = []
     for _ in range(VISITS):
         began = time.perf_counter()
-        answer = place.ask("GET", path, timeout=PATIENCE)
+        answer = place.ask("GET", path)
         taken.append(time.perf_counter() - began)
         assert answer.is_success, answer.text
     return told(f"three series of {job}, median", statistics.median(taken), limit, "s")

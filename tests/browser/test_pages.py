@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 from sqlalchemy import Connection, Engine, create_engine, text
 
+from scavenger.protocol import LogBatch, LogLine
 from scavenger.schemas.curves import CurveView
+from scavenger.schemas.jobs import JobPhase
+from service.db import clock, curves, jobs, log_lines
 from service.postgres.server import EmbeddedPostgres
 from tests.browser.chromium import Watched, watched
 from tests.browser.gallery import JOB, PAGES, Gallery, copy_jobs, gallery, settle
@@ -19,8 +24,10 @@ from tests.browser.visit import expected_place, marks, shown_chart, tab_to
 GRAVE = ("serious", "critical")
 PIXEL = 1.0
 MANY = 1000
-MOVE_JOBS = text("UPDATE jobs SET project = 'vision' WHERE id LIKE 'many_00%'")
-MOVED = 99
+REPLAYED = "job_0003"
+FINISHED = re.compile(r"Finished: .*; predicted for K=.* were .*\([+−].*%\) and \$.*\([+−].*%\)")
+MOVE_JOBS = text("UPDATE jobs SET project = 'vision' WHERE id LIKE 'many_000%'")
+MOVED = 9
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +170,86 @@ def test_roles_are_told_by_shape_without_colour(visitor: Watched, place: Gallery
     assert len({frozenset(each) for each in shapes.values()}) == len(shapes)
 
 
+def test_lines_come_as_they_are_printed_until_the_reader_pauses(
+    filled: Engine, browser: Browser, place: Gallery
+) -> None:
+    machine = place.ask("GET", f"/v1/machines?job={JOB}").json()["machines"][0]["id"]
+
+    def print_line(number: int) -> None:
+        line = LogLine(number, datetime.now(UTC), f"epoch {number}")
+        with filled.begin() as connection:
+            log_lines.store_lines(connection, JOB, LogBatch(machine, number, (line,)))
+
+    with watched(browser, place.url) as visitor:
+        page = visitor.page()
+        place.enter(page)
+        page.goto(PAGES["logs"])
+        expect(page.locator("[data-lines=live]")).to_be_visible()
+        print_line(1)
+        expect(page.get_by_text("epoch 1")).to_be_visible()
+        page.get_by_role("button", name="Pause lines").click()
+        expect(page.locator("[data-lines=paused]")).to_be_visible()
+        print_line(5)
+        expect(page.get_by_text("epoch 5")).to_have_count(0)
+        page.get_by_role("button", name="Go on").click()
+        expect(page.get_by_text("epoch 5")).to_be_visible()
+        expect(page.get_by_text("3 lines not kept")).to_be_visible()
+        assert grave_faults(page, "lines") == []
+
+
+def test_a_curve_is_sorted_saved_replayed_relaxed_and_compared_with_what_came(
+    filled: Engine, browser: Browser, place: Gallery
+) -> None:
+    path = f"/v1/jobs/{REPLAYED}/curve"
+    drawn = CurveView.model_validate_json(place.ask("GET", path, params={"basis": "total"}).text)
+    with filled.begin() as connection:
+        now = clock.read(connection)
+        for number in (1, 2, 3):
+            seen = drawn.model_copy(update={"why": f"choice {number}", "chosen": drawn.front[0]})
+            curves.store_curve(connection, REPLAYED, seen, now)
+    with watched(browser, place.url) as visitor:
+        page = visitor.page()
+        place.enter(page)
+        page.goto(f"/jobs/{REPLAYED}/curve")
+        check_table(page, drawn)
+        replay = page.get_by_role("slider", name="Decision")
+        replay.press("Home")
+        expect(page.get_by_text(re.compile("^Decision 1 of 3, .*choice 1$"))).to_be_visible()
+        expect(page.get_by_text("This is the curve of an earlier decision.")).to_be_visible()
+        page.get_by_role("button", name="Back to now").click()
+        expect(page.get_by_text("Now, after 3 decisions.")).to_be_visible()
+        page.get_by_role("textbox", name="max_cost").fill("0.0001")
+        page.keyboard.press("Enter")
+        excluded = page.locator("[data-state=all-infeasible]")
+        expect(excluded).to_be_visible()
+        offers = page.get_by_role("button", name=re.compile("^Raise .*K="))
+        expect(offers).to_have_count(2)
+        offers.first.click()
+        expect(excluded).to_be_hidden()
+        with filled.begin() as connection:
+            end = {"phase": JobPhase.SUCCEEDED, "finished_at": now}
+            jobs.change_outcome(connection, REPLAYED, **end)
+        page.goto(f"/jobs/{REPLAYED}/curve")
+        expect(page.locator("[data-state=finished]")).to_contain_text(FINISHED)
+
+
+def check_table(page: Page, drawn: CurveView) -> None:
+    """Check that the table twin sorts, and saves what it shows as CSV."""
+    page.get_by_role("button", name="cost", exact=True).click()
+    expect(page.get_by_role("columnheader", name="cost", exact=True)).to_have_attribute(
+        "aria-sort", "ascending"
+    )
+    with page.expect_download() as saved:
+        page.locator("[data-twin]").get_by_role("button", name="CSV").click()
+    with saved.value.path().open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    costs = [float(row["cost"]) for row in rows]
+    assert costs == sorted(costs)
+    assert {(int(row["workers"]), int(row["global_batch"])) for row in rows} == {
+        (point.workers, point.global_batch) for point in drawn.points
+    }
+
+
 def test_a_view_is_saved_and_selected_jobs_are_cancelled_by_keyboard(
     filled: Engine, browser: Browser, place: Gallery
 ) -> None:
@@ -213,9 +300,10 @@ def test_a_thousand_jobs_are_listed_page_by_page_and_found_by_name(
         page = visitor.page()
         place.enter(page)
         foot = page.get_by_text(re.compile(r"^\d+ rows$"))
-        expect(foot).to_have_text("100 rows")
-        page.get_by_role("button", name="Older jobs").click()
-        expect(foot).to_have_text("200 rows")
+        expect(foot).to_have_text("50 rows")
+        for count in (100, 150):
+            page.get_by_role("button", name="Older jobs").click()
+            expect(foot).to_have_text(f"{count} rows")
         assert page.locator("tr[data-job]").count() < 100, "rows are made as they are seen"
         page.get_by_role("searchbox", name="Name or id").fill("many-0777")
         expect(page.locator("tr[data-job]")).to_have_count(1)
@@ -242,7 +330,14 @@ def test_a_project_is_chosen_kept_and_in_the_address(
         expect(page.get_by_text(f"{MOVED} rows")).to_be_visible()
         expect(page).to_have_url(re.compile("/jobs.*project=vision"))
         page.get_by_role("link", name="Cost", exact=True).click()
-        expect(page.get_by_text("This page shows all projects")).to_be_visible()
+        expect(page).to_have_url(re.compile("/cost.*project=vision"))
+        expect(page.locator("[data-figure=total]")).to_have_attribute(
+            "data-amount", re.compile("^0")
+        )
+        for name in ("Models", "Events"):
+            page.get_by_role("link", name=name, exact=True).click()
+            expect(page).to_have_url(re.compile(f"/{name.lower()}.*project=vision"))
+            expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
         page.get_by_role("link", name="Fleet", exact=True).click()
         expect(page).to_have_url(re.compile("/fleet.*project=vision"))
         expect(page.get_by_text("No machine of vision")).to_be_visible()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Response, expect
@@ -16,7 +17,6 @@ from tests.browser.visit import config_id, open_curve, shown_chart, sign_in, tab
 from tests.controller import Controller
 
 JOB = "story"
-CHEAP, FAST = ClusterConfig(1, 16), ClusterConfig(2, 16)
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,20 @@ def job(controller: Controller) -> Iterator[str]:
     controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
 
 
+@pytest.fixture(scope="module")
+def fast(controller: Controller, job: str) -> ClusterConfig:
+    """The fastest configuration: which batch it has, measurements on this computer decide."""
+    fastest = controller.curve(job).fastest
+    assert fastest is not None
+    return ClusterConfig(fastest.workers, fastest.global_batch)
+
+
 @pytest.fixture
-def fast_job(controller: Controller, job: str) -> str:
-    """The same job, on two workers, with the limits that it was submitted with."""
+def fast_job(controller: Controller, job: str, fast: ClusterConfig) -> str:
+    """The same job, where it is fastest, with the limits that it was submitted with."""
     limits = {"limits": {"max_cost": paced(JOB)["limits"]["max_cost"]}}
     assert controller.ask("PATCH", f"/v1/jobs/{job}", json=limits).status_code == 202
-    order_resize(controller, job, FAST)
+    order_resize(controller, job, fast)
     return job
 
 
@@ -58,28 +66,41 @@ def running_mark(page: Page, config: ClusterConfig) -> Locator:
     return page.locator(f"[data-role=running][data-config={config_id(config)}]")
 
 
-def front_mark(page: Page, config: ClusterConfig) -> Locator:
-    return page.locator(f"[data-front][data-config={config_id(config)}]")
+def cheapest_mark(page: Page) -> Locator:
+    """The end of the front as the page draws it, which is the cheapest option."""
+    return shown_chart(page).locator("[data-front]").last
+
+
+def cheaper_config(controller: Controller, job: str, option: str | None) -> ClusterConfig:
+    """Return the configuration of an option, which by the API costs less than the running one."""
+    curve = controller.curve(job)
+    options = {option.id: option for option in curve.points}
+    found = options[option or ""]
+    assert curve.current is not None
+    assert Decimal(found.cost) < Decimal(options[config_id(curve.current)].cost)
+    return ClusterConfig(found.workers, found.global_batch)
 
 
 def test_a_cheaper_point_is_taken_with_the_mouse(
-    page: Page, controller: Controller, fast_job: str
+    page: Page, controller: Controller, fast_job: str, fast: ClusterConfig
 ) -> None:
     chart = open_curve(page, JOB)
-    expect(running_mark(page, FAST)).to_be_visible()
+    expect(running_mark(page, fast)).to_be_visible()
     expect(page.locator("[data-summary]")).to_contain_text("on the front")
-    front_mark(page, CHEAP).click()
+    mark = cheapest_mark(page)
+    cheap = cheaper_config(controller, fast_job, mark.get_attribute("data-config"))
+    mark.click()
     selection = page.get_by_role("region", name="Selection")
-    expect(selection.get_by_role("heading", name="K=1 B=16")).to_be_visible()
+    expect(selection.get_by_role("heading", name=str(cheap))).to_be_visible()
     selection.get_by_role("button", name="Apply now").click()
     dialog = page.get_by_role("alertdialog", name=re.compile("^Resize"))
     expect(dialog).to_contain_text("Saves about $")
     dialog.get_by_role("button", name="Apply", exact=True).click()
     expect(dialog).to_be_hidden()
-    wait_until_applied(controller, fast_job, CHEAP)
-    expect(running_mark(page, CHEAP)).to_be_visible()
-    expect(running_mark(page, FAST)).to_have_count(0)
-    expect(chart.locator("[data-role=pinned]")).to_have_attribute("data-config", config_id(CHEAP))
+    wait_until_applied(controller, fast_job, cheap)
+    expect(running_mark(page, cheap)).to_be_visible()
+    expect(running_mark(page, fast)).to_have_count(0)
+    expect(chart.locator("[data-role=pinned]")).to_have_attribute("data-config", config_id(cheap))
 
 
 def test_a_job_is_pinned_where_it_runs_without_a_resize(
@@ -158,13 +179,15 @@ def test_the_whole_story_by_keyboard_alone(
     page.keyboard.press("Home")
     tab_to(page, chart.locator("[data-front][tabindex='0']"))
     page.keyboard.press("End")
-    expect(front_mark(page, CHEAP)).to_be_focused()
+    mark = cheapest_mark(page)
+    expect(mark).to_be_focused()
+    cheap = cheaper_config(controller, fast_job, mark.get_attribute("data-config"))
     table = page.get_by_role("region", name="Options", exact=True)
     page.keyboard.press("t")
     expect(table).to_be_hidden()
     page.keyboard.press("T")
     expect(table).to_be_focused()
-    front_mark(page, CHEAP).focus()
+    mark.focus()
     page.keyboard.press("Enter")
     apply = page.get_by_role("button", name="Apply now")
     tab_to(page, apply)
@@ -174,8 +197,8 @@ def test_the_whole_story_by_keyboard_alone(
     tab_to(page, dialog.get_by_role("button", name="Apply", exact=True))
     page.keyboard.press("Enter")
     expect(dialog).to_be_hidden()
-    wait_until_applied(controller, fast_job, CHEAP)
-    expect(running_mark(page, CHEAP)).to_be_visible()
+    wait_until_applied(controller, fast_job, cheap)
+    expect(running_mark(page, cheap)).to_be_visible()
 
 
 def test_of_two_people_who_order_at_once_one_is_shown_what_the_other_decided(
@@ -188,9 +211,11 @@ def test_of_two_people_who_order_at_once_one_is_shown_what_the_other_decided(
         for each in (page, theirs):
             each.on("response", lambda answer: note_refusal(answer, refused))
             open_curve(each, JOB)
-            front_mark(each, CHEAP).click()
+            cheapest_mark(each).click()
             each.get_by_role("button", name="Apply now").click()
             expect(each.get_by_role("alertdialog")).to_be_visible()
+        selected = page.locator("[data-selected]").get_attribute("data-selected")
+        cheap = cheaper_config(controller, fast_job, selected)
         for each in (page, theirs):
             each.get_by_role("button", name="Apply", exact=True).click()
         dialog = theirs.get_by_role("alertdialog")
@@ -199,7 +224,7 @@ def test_of_two_people_who_order_at_once_one_is_shown_what_the_other_decided(
         assert refused == [412]
         dialog.get_by_role("button", name="I have read it: ask again").click()
         expect(dialog.get_by_role("button", name="Apply", exact=True)).to_be_enabled()
-    wait_until_applied(controller, fast_job, CHEAP)
+    wait_until_applied(controller, fast_job, cheap)
 
 
 def note_refusal(answer: Response, refused: list[int]) -> None:

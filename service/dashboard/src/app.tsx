@@ -1,14 +1,16 @@
 import { Suspense, lazy, useEffect } from "react";
 import { Redirect, Route, Switch } from "wouter";
 import { startLive } from "./api/live";
-import { begin, useSignIn } from "./api/session";
+import { askFor } from "./api/queries";
+import { useSignIn } from "./api/session";
 import { Shell } from "./shell";
 import { Login } from "./pages/login";
 import { Missing } from "./pages/missing";
-import { JobsPage } from "./pages/jobs";
+import { JobsPage, askForJobs } from "./pages/jobs";
 
 // The list of jobs comes with the first request; each other page when it is first opened.
-const JobPage = lazy(() => import("./pages/job"));
+const loadJobPage = () => import("./pages/job");
+const JobPage = lazy(loadJobPage);
 const ModelsPage = lazy(() => import("./pages/models"));
 const ModelPage = lazy(() => import("./pages/model"));
 const CostPage = lazy(() => import("./pages/cost"));
@@ -17,6 +19,16 @@ const EventsPage = lazy(() => import("./pages/events"));
 const ComparePage = lazy(() => import("./pages/compare"));
 const PlanPage = lazy(() => import("./pages/plan"));
 const SettingsPage = lazy(() => import("./pages/settings"));
+
+/** Asks for what the page of an address needs, beside the question who is signed in. */
+export function askAhead({ pathname, search }: Location): void {
+  if (pathname === "/" || pathname === "/jobs") askForJobs(search);
+  const [, job, view = "overview"] = /^\/jobs\/([^/]+)(?:\/(\w+))?$/.exec(pathname) ?? [];
+  if (job) {
+    void loadJobPage().then((page) => page.loadView(view));
+    askFor(`/v1/jobs/${job}`, ...(view === "overview" || view === "curve" ? [`/v1/jobs/${job}/curve`] : []));
+  }
+}
 
 // The router leaves an encoded slash as it is, and a signature begins with a key like team/model.
 function decode(part: string): string {
@@ -29,7 +41,6 @@ function decode(part: string): string {
 
 export function App() {
   const signIn = useSignIn();
-  useEffect(() => void begin(), []);
   const isSignedIn = signIn.state === "signed-in";
   useEffect(() => (isSignedIn ? startLive() : undefined), [isSignedIn]);
   if (signIn.state === "unknown") return null;

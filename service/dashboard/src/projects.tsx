@@ -2,15 +2,13 @@ import { useEffect } from "react";
 import { useLocation, useSearch } from "wouter";
 import { useApi } from "./api/queries";
 import type { CostReport, Session, Token } from "./api/types";
-import { Notice } from "./parts/basics";
 import { useLater } from "./parts/clock";
 import { usePreferences } from "./parts/preferences";
 import { keepProject, useProject } from "./parts/project";
 import css from "./app.module.css";
 
-// Pages whose rows know their project. The others show all that the token sees, and say so.
-const FILTERED = ["/jobs", "/fleet", "/settings", "/settings/tokens", "/settings/webhooks"];
-const UNFILTERED = ["/cost", "/events", "/models"];
+// Pages that show one project: their addresses hold it.
+const FILTERED = ["/jobs", "/models", "/cost", "/fleet", "/events", "/settings", "/settings/tokens", "/settings/webhooks"];
 const seesAll = (session: Session) => session.project === "*";
 
 /** Chooses one of the projects that a token sees. */
@@ -55,16 +53,4 @@ function useProjectNames(session: Session, chosen: string | null): string[] {
   const costs = useApi<CostReport>(isAsked && session.role !== "admin" ? "/v1/cost?by=project&limit=200" : null);
   const named = [...(tokens.data?.data.tokens ?? []).map((token) => token.project), ...(costs.data?.data.entries ?? []).map((entry) => entry.key), "default", chosen ?? ""];
   return [...new Set(named)].filter((name) => name !== "" && name !== "*").toSorted();
-}
-
-/** Says that a page shows more than the project that was chosen. */
-export function ProjectNotice({ session }: { session: Session }) {
-  const [location] = useLocation();
-  const project = useProject();
-  if (!seesAll(session) || project === null || !UNFILTERED.includes(location)) return null;
-  return (
-    <Notice>
-      This page shows all projects: the controller has no filter for it. Jobs, fleet, tokens and webhooks show {project} only.
-    </Notice>
-  );
 }

@@ -8,7 +8,7 @@ import type { Action } from "./parts/actions";
 import { useNow } from "./parts/clock";
 import { formatAge, formatMoment } from "./parts/format";
 import { setPreferences, usePreferences, type Theme } from "./parts/preferences";
-import { ProjectNotice, ProjectSwitcher } from "./projects";
+import { ProjectSwitcher } from "./projects";
 import { StatusBar } from "./status";
 import parts from "./parts/parts.module.css";
 import css from "./app.module.css";
@@ -75,7 +75,6 @@ export function Shell({ session, children }: { session: Session; children: React
       <main className={css.main} id="content" tabIndex={-1} data-stale={isGone}>
         {isGone && <Gone connection={connection} />}
         <div className={css.content}>
-          <ProjectNotice session={session} />
           {children}
         </div>
       </main>

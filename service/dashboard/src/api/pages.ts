@@ -1,10 +1,18 @@
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { infiniteQueryOptions, useInfiniteQuery } from "@tanstack/react-query";
 import { get } from "./client";
 
+interface Page {
+  next_cursor?: string | null;
+}
+
 /** Asks for a list page by page; what is loaded stays while more is asked for. */
-export function usePages<T extends { next_cursor?: string | null }>(path: string, query: URLSearchParams, every?: number) {
+export function usePages<T extends Page>(path: string, query: URLSearchParams, every?: number) {
+  return useInfiniteQuery({ ...pagesQuery<T>(path, query), ...(every ? { refetchInterval: every } : {}) });
+}
+
+export function pagesQuery<T extends Page>(path: string, query: URLSearchParams) {
   const asked = query.toString();
-  return useInfiniteQuery({
+  return infiniteQueryOptions({
     queryKey: [path, "pages", asked],
     initialPageParam: "",
     queryFn: async ({ pageParam, signal }) => {
@@ -14,6 +22,5 @@ export function usePages<T extends { next_cursor?: string | null }>(path: string
       return (await get<T>(text ? `${path}?${text}` : path, signal)).data;
     },
     getNextPageParam: (page: T) => page.next_cursor || undefined,
-    ...(every ? { refetchInterval: every } : {}),
   });
 }

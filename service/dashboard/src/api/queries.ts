@@ -1,4 +1,4 @@
-import { QueryClient, keepPreviousData, useQuery, type UseQueryResult } from "@tanstack/react-query";
+import { QueryClient, keepPreviousData, queryOptions, useQuery, type UseQueryResult } from "@tanstack/react-query";
 import { Problem, get, type Answer } from "./client";
 import type * as Api from "./types";
 
@@ -16,12 +16,14 @@ export const queryClient = new QueryClient({
 
 /** Asks for an address of the API; its path is its key, so that a prefix marks all below it old. */
 export function useApi<T>(path: string | null, every?: number): UseQueryResult<Answer<T>> {
-  return useQuery({
-    queryKey: path === null ? ["none"] : path.split("?"),
-    queryFn: ({ signal }) => get<T>(path ?? "", signal),
-    enabled: path !== null,
-    ...(every ? { refetchInterval: every } : {}),
-  });
+  return useQuery({ ...pathQuery<T>(path ?? "none"), enabled: path !== null, ...(every ? { refetchInterval: every } : {}) });
+}
+
+const pathQuery = <T,>(path: string) => queryOptions({ queryKey: path.split("?"), queryFn: ({ signal }) => get<T>(path, signal) });
+
+/** Asks for addresses before the page is drawn that shows them. */
+export function askFor(...paths: string[]): void {
+  for (const path of paths) void queryClient.prefetchQuery(pathQuery(path));
 }
 
 export const useJob = (job: string) => useApi<Api.Job>(`/v1/jobs/${job}`);

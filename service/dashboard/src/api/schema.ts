@@ -67,12 +67,18 @@ export interface components {
          *     Attributes:
          *         coverage: Share of the jobs that ended within the 80 % interval of their forecast.
          *         forecasts: How many jobs that is a share of.
+         *         is_degraded: Whether so few of so many held that curves of this model are rough guides only.
          */
         CalibrationView: {
             /** Coverage */
             coverage: number;
             /** Forecasts */
             forecasts: number;
+            /**
+             * Is Degraded
+             * @default false
+             */
+            is_degraded: boolean;
         };
         /**
          * ChangeRequest
@@ -815,7 +821,7 @@ export interface components {
          * @description Kind of an event, as ``GET /v1/jobs/{job}/events`` shows it; ``*`` stands for all.
          * @enum {string}
          */
-        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "waiting" | "resumed" | "not_finite" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
+        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "degraded" | "waiting" | "resumed" | "not_finite" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
         /**
          * EventList
          * @description One page of events, oldest first.
@@ -1058,7 +1064,7 @@ export interface components {
          *         diverged: Whether the job failed or reached a limit while its loss or its target's metric
          *             was NaN or infinite.
          *         lacks_capacity: Whether it has no machine, or had none when it failed or reached a limit,
-         *             because the clouds gave none when they were asked last.
+         *             because the clouds gave none when they were asked last, or took back what they gave.
          *         target: Configuration wanted now.
          *         applied: Configuration all workers confirmed.
          *         generation: Counts resizes.
@@ -1073,6 +1079,8 @@ export interface components {
          *         preference: The objective that an order chooses by; ``auto`` while the job's own is planned
          *             by, ``pinned`` where an order has named a configuration.
          *         pinned: That configuration.
+         *         moved_knee: Knee of its newest curve, where it trains on another configuration; None where
+         *             it does not train, or its objective is another.
          *         is_paused: Whether an order has paused it: no machine runs, or the last are ending.
          *         open_orders: How many orders are still to be obeyed.
          *         spec: The JobSpec as stored, with limits and objective as they were changed since.
@@ -1120,6 +1128,8 @@ export interface components {
             lacks_capacity: boolean;
             /** Model Key */
             model_key?: string;
+            /** @default null */
+            moved_knee: components["schemas"]["ConfigView"] | null;
             /** Name */
             name?: string;
             /**
@@ -1323,7 +1333,7 @@ export interface components {
          *         diverged: Whether the job failed or reached a limit while its loss or its target's metric
          *             was NaN or infinite.
          *         lacks_capacity: Whether it has no machine, or had none when it failed or reached a limit,
-         *             because the clouds gave none when they were asked last.
+         *             because the clouds gave none when they were asked last, or took back what they gave.
          *         target: Configuration wanted now.
          *         applied: Configuration all workers confirmed.
          *         generation: Counts resizes.
@@ -1338,6 +1348,8 @@ export interface components {
          *         preference: The objective that an order chooses by; ``auto`` while the job's own is planned
          *             by, ``pinned`` where an order has named a configuration.
          *         pinned: That configuration.
+         *         moved_knee: Knee of its newest curve, where it trains on another configuration; None where
+         *             it does not train, or its objective is another.
          *         is_paused: Whether an order has paused it: no machine runs, or the last are ending.
          *         open_orders: How many orders are still to be obeyed.
          *         spec: The JobSpec as stored, with limits and objective as they were changed since.
@@ -1385,6 +1397,8 @@ export interface components {
             lacks_capacity: boolean;
             /** Model Key */
             model_key: string;
+            /** @default null */
+            moved_knee: components["schemas"]["ConfigView"] | null;
             /** Name */
             name: string;
             /**
@@ -3392,6 +3406,8 @@ export interface components {
          *         since: Where they begin, ``from`` in the request; later than that where too much was
          *             measured for one answer.
          *         until: Where they end, ``to`` in the request.
+         *         iterations_from: Before this moment iterations are no longer kept, and their series have one
+         *             value for each settled probe, its mean; None where all are kept.
          */
         TelemetryView: {
             /**
@@ -3399,6 +3415,8 @@ export interface components {
              * Format: date-time
              */
             from: string;
+            /** Iterations From */
+            iterations_from?: string | null;
             /** Series */
             series: components["schemas"]["SeriesView"][];
             /**

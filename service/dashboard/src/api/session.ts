@@ -11,12 +11,22 @@ export type SignIn =
   | { state: "signed-out"; why: string }
   | { state: "signed-in"; session: Session };
 
+const holdsCode = () => window.location.hash.startsWith("#code=");
+
 let current: SignIn = { state: "unknown" };
 const watchers = new Set<() => void>();
 
+const WAS_SIGNED_IN = "scavenger.was-signed-in";
+
+/** Tells whether this browser's cookie was good when it was last used, and no code in the address replaces it. */
+export const expectsSession = () => localStorage.getItem(WAS_SIGNED_IN) !== null && !holdsCode();
+
 function set(next: SignIn): void {
   current = next;
-  setCsrf(next.state === "signed-in" ? next.session.csrf : "");
+  const isSignedIn = next.state === "signed-in";
+  setCsrf(isSignedIn ? next.session.csrf : "");
+  if (isSignedIn) localStorage.setItem(WAS_SIGNED_IN, "yes");
+  else localStorage.removeItem(WAS_SIGNED_IN);
   watchers.forEach((watcher) => watcher());
 }
 
@@ -44,7 +54,7 @@ observeRequests(() => {
 
 // A link with a code that is opened where a page of this controller stands changes only the fragment.
 window.addEventListener("hashchange", () => {
-  if (window.location.hash.startsWith("#code=")) void begin();
+  if (holdsCode()) void begin();
 });
 
 /** Takes a one-time code out of the address, if one is there, and asks who is signed in. */
@@ -66,6 +76,8 @@ export async function begin(): Promise<void> {
     set({ state: "signed-in", session: (await get<Session>("/v1/session")).data });
   } catch (error) {
     if (error instanceof Unreachable) window.setTimeout(() => void begin(), 2000);
+    // What was asked ahead was refused, too.
+    queryClient.clear();
     set({ state: "signed-out", why: error instanceof Unreachable ? "The controller does not answer; asking again." : "" });
   }
 }

@@ -15,9 +15,16 @@ export type Job = Omit<Answered<Views["JobView"]>, "spec"> & { spec: JobSpec };
 // The parts of a job's document that pages read.
 export interface JobSpec {
   level?: string;
-  target?: { metric?: string };
-  limits?: { max_cost?: unknown; max_time?: unknown };
+  target?: { metric?: string; at_batch?: number | null };
+  limits?: { max_cost?: unknown; max_time?: unknown; memory?: MemoryLimit | null };
+  lr_scaling?: string | { rule: string };
   [field: string]: unknown;
+}
+
+export interface MemoryLimit {
+  machine_gib: number;
+  fixed_gib: number;
+  gib_per_sample: number;
 }
 
 export type Point = Answered<Views["PointView"]>;
@@ -35,6 +42,7 @@ export type Machine = Answered<Views["MachineView"]>;
 export type StoredModel = Answered<Views["StoredModelView"]>;
 export type Forecast = Answered<Views["ForecastView"]>;
 export type ModelDetail = Answered<Views["ModelDetailView"]>;
+export type LogLine = Answered<Views["LogLineView"]>;
 export type LogPage = Answered<Views["LogList"]>;
 export type CostReport = Answered<Views["CostReportView"]>;
 export type Plan = Answered<Views["PlanView"]>;

@@ -10,7 +10,7 @@ import { alongSteps, bandPath, batchCurves, linePath, stepPath } from "./front";
 import { leaderEnd, placeLabels, spreadLabels, type Wanted } from "./labels";
 import { LimitSlider } from "./limit";
 import { countExcluded, least, type LimitName } from "./limits";
-import { ActualMark, ErrorBars, KneeMark, LARGE, Legend, OptionMark, PinnedMark, RunningMark, SMALL, SelectedMark } from "./marks";
+import { ActualMark, ErrorBars, KneeMark, LARGE, Legend, OptionMark, PinnedMark, RUNNING, RunningMark, SMALL, SelectedMark } from "./marks";
 import { configId, shapeOf, type Limits, type Option } from "./options";
 import { isKneeSure, summarize } from "./summary";
 import { formatTick, logTicks, timeTicks, valueTicks } from "./ticks";
@@ -99,12 +99,13 @@ export function CurveChart(props: Props) {
     const found = lines.flatMap((line, index) => {
       const end = least(line.options.filter(isInside), (option) => -option.time);
       if (!end) return [];
-      const labelX = Math.min(x(end.time) + 9, plot.left + plot.width + 4);
+      const reach = end.id === current?.id ? RUNNING + 5 : frontIds.has(end.id) ? LARGE + 5 : SMALL + 5;
+      const labelX = Math.min(x(end.time) + reach, width - 7 * `B=${line.batch}`.length);
       return [{ batch: line.batch, index, labelX, y: y(end.cost) }];
     });
     return spreadLabels(found, plot.top + 8, plot.top + plot.height - 6, 13);
     // eslint-disable-next-line
-  }, [lines, x, y, plot]);
+  }, [lines, x, y, plot, width, current, frontIds]);
 
   const labels = useMemo(() => {
     const wanted: Wanted[] = [];
@@ -129,7 +130,8 @@ export function CurveChart(props: Props) {
     const marks = options.filter(isInside).map((option) => ({ x: x(option.time), y: y(option.cost), weight: frontIds.has(option.id) ? 12 : 3 }));
     marks.push(...alongSteps(front, x, y, STEP_SAMPLES).map((place) => ({ ...place, weight: 2 })));
     const names = ends.map((end) => ({ left: end.labelX, top: end.y - 8, width: 7 * `B=${end.batch}`.length, height: 13 }));
-    return placeLabels(wanted, marks, names, plot);
+    const frames = current && isInside(current) ? [{ left: x(current.time) - RUNNING, top: y(current.cost) - RUNNING, width: 2 * RUNNING, height: 2 * RUNNING }] : [];
+    return placeLabels(wanted, marks, [...names, ...frames], plot);
     // eslint-disable-next-line
   }, [x, y, front, curve, plot, excluded, ends]);
 

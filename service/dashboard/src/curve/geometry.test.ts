@@ -3,7 +3,7 @@ import { batchCurves, bandPath, findFront, pickByPrice, pricePerHourSaved, stepP
 import { overlaps, placeLabels, spreadLabels } from "./labels";
 import { keyStep } from "./limit-keys";
 import { breaks, chanceBelow, countExcluded, excludedIds, nearestRelaxations, normalCdf } from "./limits";
-import type { Option } from "./options";
+import { learningRateFactor, memoryLeft, type Option } from "./options";
 import { regretOf } from "./regret";
 import { formatTick, logTicks, niceStep, timeTicks, valueTicks } from "./ticks";
 import { fitView, keepView, sideOf } from "./view";
@@ -94,6 +94,24 @@ describe.each(SEEDS)("a cloud of options, seed %i", (seed) => {
       if (regret === null) expect(asFast).toEqual([]);
       else expect(regret.amount).toBe(Math.max(0, ...asFast.map((each) => own.costHigh - each.costLow)));
     }
+  });
+
+  test("the learning rate follows the batch as the agent makes it follow", () => {
+    const noiseScale = 1 + 4000 * random(seed)();
+    const factor = (rule: string, batch: number, laws: unknown = { noise_scale: noiseScale }) =>
+      learningRateFactor({ lr_scaling: rule, target: { at_batch: 64 } }, { points: [], laws: laws as never }, batch) ?? Number.NaN;
+    for (const { batch } of options) {
+      expect(factor("linear", batch)).toBeCloseTo(batch / 64, 12);
+      expect(factor("sqrt", batch) ** 2).toBeCloseTo(factor("linear", batch), 9);
+      expect(factor("adascale", batch)).toBeGreaterThanOrEqual(1);
+      expect(factor("adascale", batch)).toBeLessThanOrEqual(factor("linear", batch));
+      expect([factor("adascale", batch, null), factor("none", batch)]).toEqual([1, Number.NaN]);
+    }
+  });
+
+  test("memory is left for no more samples than a worker holds", () => {
+    const memory = { machine_gib: 16, fixed_gib: 2, gib_per_sample: 0.25 };
+    for (const { workers, batch } of options) expect(memoryLeft(memory, workers, batch) >= 0).toBe(Math.ceil(batch / workers) <= 56);
   });
 
   test("labels stay inside the plot and apart from each other", () => {

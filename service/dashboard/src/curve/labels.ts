@@ -18,7 +18,7 @@ export interface Placed extends Wanted {
   box: Box;
 }
 
-const CHARACTER = 6.7;
+const CHARACTER = 7.3; // wide enough for fonts with wide capitals and signs
 const LINE = 15;
 const PADDING = 5;
 const DISTANCES = [14, 30, 52, 84];

@@ -12,6 +12,7 @@ const OUTLINE: Record<Shape, (r: number) => string> = {
 
 export const SMALL = 4;
 export const LARGE = 7;
+export const RUNNING = 13;
 
 /** One option: its shape says where its figures come from, or that limits exclude it. */
 export const OptionMark = memo(function OptionMark(props: { option: Option; shape: Shape; x: number; y: number; size: number }) {
@@ -60,7 +61,7 @@ export const KneeMark = (props: Overlay & { isSure: boolean }) => (
 );
 
 // Frames stand around a star, so that a knee that runs now shows both.
-export const RunningMark = (props: Overlay) => <path className={css.running} d={square(13)} {...place(props, "running")} />;
+export const RunningMark = (props: Overlay) => <path className={css.running} d={square(RUNNING)} {...place(props, "running")} />;
 
 export const SelectedMark = (props: Overlay) => <path className={css.selected} d={circle(18)} {...place(props, "selected")} />;
 

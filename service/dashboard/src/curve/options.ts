@@ -1,4 +1,4 @@
-import type { Config, Curve, Point } from "../api/types";
+import type { Config, Curve, JobSpec, MemoryLimit, Point } from "../api/types";
 import { toNumber } from "../parts/format";
 
 // The options of a curve as numbers, and what each of them is.
@@ -58,4 +58,27 @@ export function configId(config: Config | null | undefined): string | null {
 
 export function shapeOf(option: Option, isExcluded: boolean): Shape {
   return isExcluded ? "infeasible" : option.source;
+}
+
+/** Returns by what the learning rate that a script was written with is multiplied at a batch, once warm; null where no rule scales it. */
+export function learningRateFactor({ lr_scaling, target }: JobSpec, curve: Pick<Curve, "points" | "laws">, batch: number): number | null {
+  const rule = typeof lr_scaling === "object" ? lr_scaling.rule : lr_scaling;
+  // Without a batch that it names, a target counts at the smallest.
+  const reference = target?.at_batch ?? Math.min(...curve.points.map((point) => point.global_batch));
+  const noiseScale = curve.laws?.noise_scale ?? null;
+  switch (rule) {
+    case "linear":
+      return batch / reference;
+    case "sqrt":
+      return Math.sqrt(batch / reference);
+    case "adascale":
+      return noiseScale === null ? 1 : (1 + noiseScale / reference) / (1 + noiseScale / batch);
+    default:
+      return null;
+  }
+}
+
+/** Returns the GiB that the largest part of a batch leaves free on a machine. */
+export function memoryLeft(memory: MemoryLimit, workers: number, batch: number): number {
+  return memory.machine_gib - memory.fixed_gib - memory.gib_per_sample * Math.ceil(batch / workers);
 }

@@ -3,14 +3,14 @@ import { useState, type ReactNode } from "react";
 import { Problem, explain } from "../api/client";
 import { describeTarget, probe, resize, type Target } from "../api/orders";
 import { refreshJob } from "../api/queries";
-import type { Config, Curve, Job } from "../api/types";
+import type { Config, Curve, Job, JobSpec } from "../api/types";
 import { Confirm } from "../parts/confirm";
 import { CopyCommands, curl } from "../parts/commands";
 import { Notice, isFinal } from "../parts/basics";
 import { formatConfig, formatCost, formatDollars, formatMoney, formatNumber, formatPercent, formatSeconds, formatTime } from "../parts/format";
 import { Term } from "../parts/glossary";
 import parts from "../parts/parts.module.css";
-import { configId, type Option } from "./options";
+import { configId, learningRateFactor, memoryLeft, type Option } from "./options";
 import css from "./panel.module.css";
 
 interface Props {
@@ -53,7 +53,7 @@ export function SelectionPanel({ job, etag, curve, picked, isRecommended, curren
           </span>
         ))}
       </div>
-      <Difference picked={picked} current={isRunning ? null : current} curve={curve} />
+      <Difference picked={picked} current={isRunning ? null : current} curve={curve} spec={job.spec} />
       {isExcluded && <Notice tone="warning">{picked.point.violations.join("; ") || "The limits exclude this option."}</Notice>}
       {curve.switch && !isRunning && !isFinal(job.phase) && (
         <p className={parts.small}>
@@ -119,8 +119,9 @@ function pinOrder(job: Job, curve: Curve, config: Config, isDisabled: boolean): 
   return { to: config, label: "⚑ Pin", title: `Pin ${job.name} to ${formatConfig(config)}?`, action: "Pin", children, isDisabled };
 }
 
-function Difference({ picked, current, curve }: { picked: Option; current: Option | null; curve: Curve }) {
+function Difference({ picked, current, curve, spec }: { picked: Option; current: Option | null; curve: Curve; spec: JobSpec }) {
   const basis = curve.basis;
+  const memory = spec.limits?.memory;
   const row = (name: ReactNode, write: (option: Option) => ReactNode, value?: (option: Option) => number): [ReactNode, ReactNode, ReactNode, string] => [
     name,
     current ? write(current) : null,
@@ -148,6 +149,8 @@ function Difference({ picked, current, curve }: { picked: Option; current: Optio
     row(<Term word="τ">iteration (τ)</Term>, (o) => formatSeconds(o.point.step_time)),
     row("parallel efficiency", (o) => formatPercent(o.point.parallel_efficiency)),
     row("statistical efficiency", (o) => formatPercent(o.point.statistical_efficiency)),
+    ...(learningRateFactor(spec, curve, picked.batch) === null ? [] : [row("learning rate", (o) => `× ${formatNumber(learningRateFactor(spec, curve, o.batch))}`)]),
+    ...(memory ? [row("memory left", (o) => describeMemory(memory.machine_gib, memoryLeft(memory, o.workers, o.batch)))] : []),
     row("$ per hour saved", (o) => (o.point.marginal_price === null ? "–" : formatDollars(o.point.marginal_price))),
     row("figures are", (o) => o.source),
   ];
@@ -172,6 +175,10 @@ function Difference({ picked, current, curve }: { picked: Option; current: Optio
       </tbody>
     </table>
   );
+}
+
+function describeMemory(whole: number, left: number): string {
+  return `${formatNumber(left)} of ${formatNumber(whole)} GiB`;
 }
 
 function tone(after: number, before: number): string {

@@ -9,15 +9,11 @@ import { LIMIT_WORDS } from "./limit";
 import { nearestRelaxations } from "./limits";
 import { optionsOf, type Limits, type Option } from "./options";
 
-// Below this coverage an 80 % band says less than it promises, as the alert on it does.
-const DEGRADED_COVERAGE = 0.6;
-const FEW_FORECASTS = 5;
 // After a day prices may have moved, and what a choice rests on with them.
 const STALE_SECONDS = 86_400;
 
 export function isDegraded(curve: Curve): boolean {
-  const calibration = curve.calibration;
-  return calibration != null && calibration.forecasts >= FEW_FORECASTS && calibration.coverage < DEGRADED_COVERAGE;
+  return curve.calibration?.is_degraded ?? false;
 }
 
 /** Returns what a finished job took, where the curve counts the whole job. */

@@ -5,6 +5,7 @@ import { Bar, Loaded, Moment, Money, Title } from "../parts/basics";
 import { CopyCommands, curl } from "../parts/commands";
 import { formatPercent } from "../parts/format";
 import parts from "../parts/parts.module.css";
+import { projectOption, projectQuery, useProject } from "../parts/project";
 import { useFilters } from "../parts/query";
 import { DataTable } from "../parts/table";
 import css from "./pages.module.css";
@@ -16,13 +17,14 @@ export default function CostPage() {
   const [filters, change] = useFilters();
   const by = filters.get("by") ?? "job";
   const since = filters.get("since");
-  const query = new URLSearchParams({ by, limit: "200", ...(since ? { since } : {}) });
+  const project = useProject();
+  const query = new URLSearchParams({ by, limit: "200", ...(since ? { since } : {}), ...projectQuery(project) });
   const report = useApi<CostReport>(`/v1/cost?${query}`);
   return (
     <>
       <div className={css.head}>
         <Title page="Cost">Cost</Title>
-        <CopyCommands commands={{ cli: `scavenger cost --by ${by}${since ? ` --since ${since.slice(0, 10)}` : ""}`, api: curl("GET", `/v1/cost?${query}`) }} />
+        <CopyCommands commands={{ cli: `scavenger cost --by ${by}${since ? ` --since ${since.slice(0, 10)}` : ""}${projectOption(project)}`, api: curl("GET", `/v1/cost?${query}`) }} />
       </div>
       <div className={parts.row}>
         <div className={parts.toggles} role="group" aria-label="By">

@@ -8,7 +8,7 @@ import { useNow } from "../parts/clock";
 import { CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatAge, formatSeconds, pluralize } from "../parts/format";
 import parts from "../parts/parts.module.css";
-import { useProject } from "../parts/project";
+import { projectQuery, useProject } from "../parts/project";
 import { useFilters } from "../parts/query";
 import { DataTable, type Column } from "../parts/table";
 import css from "./pages.module.css";
@@ -21,11 +21,10 @@ export default function FleetPage() {
   const [filters, change] = useFilters();
   const { role } = useSession();
   const state = filters.get("state") ?? "";
-  const query = new URLSearchParams({ limit: "200", ...(state ? { state } : {}) });
-  const list = usePages<{ machines: Machine[]; next_cursor: string | null }>("/v1/machines", query, REFRESH);
   const project = useProject();
-  const loaded = list.data?.pages.flatMap((page) => page.machines) ?? [];
-  const machines = project === null ? loaded : loaded.filter((machine) => machine.project === project);
+  const query = new URLSearchParams({ limit: "200", ...(state ? { state } : {}), ...projectQuery(project) });
+  const list = usePages<{ machines: Machine[]; next_cursor: string | null }>("/v1/machines", query, REFRESH);
+  const machines = list.data?.pages.flatMap((page) => page.machines) ?? [];
   return (
     <>
       <div className={css.head}>
@@ -40,7 +39,7 @@ export default function FleetPage() {
               ))}
             </select>
           </label>
-          <CopyCommands commands={{ api: curl("GET", `/v1/machines${state ? `?state=${state}` : ""}`) }} />
+          <CopyCommands commands={{ api: curl("GET", `/v1/machines?${query}`) }} />
         </div>
       </div>
       <ListState list={list} />

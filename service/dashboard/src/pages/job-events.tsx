@@ -2,7 +2,7 @@ import { usePages } from "../api/pages";
 import { useApi } from "../api/queries";
 import type { Decision, Event, Job, Order } from "../api/types";
 import { ListState, Loaded, Moment, isFinal } from "../parts/basics";
-import { formatConfig } from "../parts/format";
+import { describeOrder, formatConfig } from "../parts/format";
 import parts from "../parts/parts.module.css";
 import { useFilters } from "../parts/query";
 import { DataTable } from "../parts/table";
@@ -49,7 +49,7 @@ export default function JobEvents({ job }: { job: Job }) {
               columns={[
                 { name: "number", value: (each) => each.number, cell: (each) => each.number, isNumber: true },
                 { name: "at", value: (each) => each.at, cell: (each) => <Moment at={each.at} /> },
-                { name: "order", value: (each) => each.kind, cell: (each) => <code>{`${each.kind} ${JSON.stringify(each.wish)}`}</code> },
+                { name: "order", value: describeOrder, cell: describeOrder },
                 { name: "state", value: (each) => each.state, cell: (each) => each.state },
                 { name: "told", value: (each) => each.told, cell: (each) => each.told || each.reason, isWide: true },
                 { name: "by", value: (each) => each.by, cell: (each) => each.by },

@@ -12,7 +12,8 @@ import parts from "../parts/parts.module.css";
 import { Overview } from "./overview";
 import css from "./pages.module.css";
 
-const CurveView = lazy(() => import("../curve/page"));
+const loadCurve = () => import("../curve/page");
+const CurveView = lazy(loadCurve);
 const TelemetryView = lazy(() => import("./telemetry"));
 const JobEvents = lazy(() => import("./job-events"));
 const Logs = lazy(() => import("./logs"));
@@ -25,6 +26,11 @@ const VIEWS: [view: string, name: string, cli: string, api: string][] = [
   ["events", "Decisions and events", "events", "/events"],
   ["logs", "Logs", "", "/logs"],
 ];
+
+/** Loads the code of a view before the job is known that it shows. */
+export function loadView(view: string): void {
+  if (view === "curve") void loadCurve();
+}
 
 export default function JobPage({ job, view }: { job: string; view: string }) {
   const query = useJob(job);

@@ -1,6 +1,7 @@
 import { useEffect, useState } from "react";
 import { Link, useLocation } from "wouter";
-import { usePages } from "../api/pages";
+import { pagesQuery, usePages } from "../api/pages";
+import { queryClient } from "../api/queries";
 import { useSession } from "../api/session";
 import type { Job } from "../api/types";
 import { Bar, Chip, ListState, Moment, Money, Notice, PHASE_NAMES, PhaseChip, Title, isFinal } from "../parts/basics";
@@ -8,7 +9,7 @@ import { useNow } from "../parts/clock";
 import { Command, CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatConfig, formatMoney, formatPercent, formatSeconds, toNumber } from "../parts/format";
 import parts from "../parts/parts.module.css";
-import { useProject } from "../parts/project";
+import { chosenProject, useProject } from "../parts/project";
 import { useFilters } from "../parts/query";
 import { DataTable, type Column } from "../parts/table";
 import { BulkCancel } from "./bulk-cancel";
@@ -23,22 +24,31 @@ interface JobPageOf {
 const MOST_COMPARED = 6;
 const FILTERS = ["phase", "model", "since", "q"] as const;
 // What a row shows, so that the controller sends no more.
-const FIELDS = "id,name,project,model_key,phase,reason,target,applied,workers_alive,progress,cost,eta,advice,created_at,finished_at,elapsed,is_paused,preference";
+const FIELDS = "id,name,project,model_key,phase,reason,target,applied,workers_alive,progress,cost,eta,advice,moved_knee,created_at,finished_at,elapsed,is_paused,preference";
 
-/** All jobs, newest first; the address holds the filters. */
-export function JobsPage() {
-  const [filters, change] = useFilters();
-  const [, navigate] = useLocation();
-  const { role } = useSession();
-  const project = useProject();
-  const query = new URLSearchParams({ limit: "100" });
+function listQuery(filters: URLSearchParams, project: string | null): URLSearchParams {
+  const query = new URLSearchParams({ limit: "50" });
   for (const name of FILTERS) {
     const value = filters.get(name);
     if (value) query.set(name, value);
   }
   if (project) query.set("project", project);
   query.set("fields", FIELDS);
-  const list = usePages<JobPageOf>("/v1/jobs", query);
+  return query;
+}
+
+/** Asks for the list that an address shows, before its page is drawn. */
+export function askForJobs(search: string): void {
+  const filters = new URLSearchParams(search);
+  void queryClient.prefetchInfiniteQuery(pagesQuery<JobPageOf>("/v1/jobs", listQuery(filters, chosenProject(search))));
+}
+
+/** All jobs, newest first; the address holds the filters. */
+export function JobsPage() {
+  const [filters, change] = useFilters();
+  const [, navigate] = useLocation();
+  const { role } = useSession();
+  const list = usePages<JobPageOf>("/v1/jobs", listQuery(filters, useProject()));
   const jobs = list.data?.pages.flatMap((page) => page.jobs) ?? [];
   const isFiltered = FILTERS.some((name) => filters.get(name));
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
@@ -120,10 +130,32 @@ function columnsOf(jobs: readonly Job[], chosen: ReadonlySet<string>, choose: (c
     { name: "batch", head: "B", value: (job) => (job.applied ?? job.target)?.global_batch ?? null, cell: (job) => (job.applied ?? job.target)?.global_batch ?? UNKNOWN, isNumber: true },
     { name: "left", value: (job) => job.eta?.p50 ?? null, cell: (job) => <Eta job={job} />, isNumber: true },
     { name: "cost", value: (job) => toNumber(job.cost.accrued.amount), cell: (job) => <CostCell job={job} />, isNumber: true },
-    { name: "advice", value: (job) => job.advice?.why ?? null, cell: (job) => (job.advice?.config ? <Chip tone="warning" title={job.advice.why}>→ {formatConfig(job.advice.config)}</Chip> : "") },
+    { name: "advice", value: (job) => job.advice?.why ?? moveOf(job), cell: (job) => <Advice job={job} /> },
     { name: "age", value: (job) => job.created_at, cell: (job) => <Moment at={job.created_at} isAge />, isNumber: true },
     { name: "project", value: (job) => job.project ?? "", cell: (job) => job.project ?? "" },
   ];
+}
+
+/** Says where the knee has moved to: what is the same there as where the job runs is left out. */
+function moveOf(job: Job): string | null {
+  const [from, to] = [job.applied, job.moved_knee];
+  if (!from || !to) return null;
+  const parts = [
+    from.workers === to.workers ? "" : `K ${from.workers} → ${to.workers}`,
+    from.global_batch === to.global_batch ? "" : `B ${from.global_batch} → ${to.global_batch}`,
+  ];
+  return `knee moved: ${parts.filter(Boolean).join(", ")}`;
+}
+
+function Advice({ job }: { job: Job }) {
+  if (job.advice?.config) return <Chip tone="warning" title={job.advice.why}>→ {formatConfig(job.advice.config)}</Chip>;
+  const move = moveOf(job);
+  if (move === null) return null;
+  return (
+    <Link href={`/jobs/${job.id}/curve`} data-badge="knee-moved" title="The curve says what a move there saves, and offers it">
+      <Chip tone="warning">★ {move}</Chip>
+    </Link>
+  );
 }
 
 export function progressOf(job: Job): number | null {

@@ -3,7 +3,7 @@ import { change } from "../api/client";
 import { queryClient, useApi } from "../api/queries";
 import { useSession } from "../api/session";
 import type { Forecast, ModelDetail } from "../api/types";
-import { Facts, Loaded, Moment, Money, PhaseChip, Title } from "../parts/basics";
+import { Facts, Loaded, Moment, Money, Notice, PhaseChip, Title } from "../parts/basics";
 import { Confirm } from "../parts/confirm";
 import { CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatConfig, formatMoney, formatNumber, formatPercent } from "../parts/format";
@@ -61,6 +61,11 @@ export default function ModelPage({ signature }: { signature: string }) {
                   ? `${formatPercent(model.calibration.coverage)} of ${model.calibration.forecasts} jobs ended within the span that was forecast; 80 % are promised.`
                   : "No forecast can be judged yet."}
               </p>
+              {model.calibration?.is_degraded && (
+                <Notice tone="warning">
+                  <span data-state="degraded">Too few: read curves of this model as a rough guide. Where data or script have changed, forget the model, or give the next job another key.</span>
+                </Notice>
+              )}
               <ForecastScatter forecasts={model.forecasts} />
             </section>
           </div>

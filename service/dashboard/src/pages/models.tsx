@@ -5,18 +5,21 @@ import { ListState, Moment, Notice, Title } from "../parts/basics";
 import { CopyCommands, curl } from "../parts/commands";
 import { UNKNOWN, formatNumber, formatPercent } from "../parts/format";
 import parts from "../parts/parts.module.css";
+import { projectOption, projectQuery, useProject } from "../parts/project";
 import { DataTable } from "../parts/table";
 import css from "./pages.module.css";
 
 /** What earlier jobs taught, which later jobs of the same model use instead of a search. */
 export default function ModelsPage() {
-  const list = usePages<{ models: StoredModel[]; next_cursor?: string | null }>("/v1/models", new URLSearchParams({ limit: "200" }));
+  const project = useProject();
+  const query = new URLSearchParams({ limit: "200", ...projectQuery(project) });
+  const list = usePages<{ models: StoredModel[]; next_cursor?: string | null }>("/v1/models", query);
   const models = list.data?.pages.flatMap((page) => page.models) ?? [];
   return (
     <>
       <div className={css.head}>
         <Title page="Models">Models</Title>
-        <CopyCommands commands={{ cli: "scavenger model list", api: curl("GET", "/v1/models") }} />
+        <CopyCommands commands={{ cli: `scavenger model list${projectOption(project)}`, api: curl("GET", `/v1/models?${query}`) }} />
       </div>
       <ListState list={list} />
       {list.data && (
@@ -25,7 +28,7 @@ export default function ModelsPage() {
           rows={models}
           rowKey={(model) => model.signature}
           csv="models.csv"
-          empty={<Notice>No model is stored yet: the first job that reaches its target stores one.</Notice>}
+          empty={<Notice>No model {project === null ? "" : `of ${project} `}is stored yet: the first job that reaches its target stores one.</Notice>}
           columns={[
             { name: "model", value: (m) => m.model_key, cell: (m) => <Link href={`/models/${encodeURIComponent(m.signature)}`}>{m.model_key}</Link> },
             { name: "jobs", value: (m) => m.jobs, cell: (m) => m.jobs, isNumber: true },

@@ -99,7 +99,7 @@ function MiniCurve({ curve }: { curve: Curve }) {
         pinned={null}
         actual={null}
         isWhole={false}
-        isDegraded={false}
+        isDegraded={curve.calibration?.is_degraded ?? false}
         label="Cost and time of the options"
       />
       <p className={`${parts.muted} ${parts.small}`}>{summarize(curve, front, options)}</p>

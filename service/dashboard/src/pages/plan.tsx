@@ -130,12 +130,12 @@ function PlanBody({ plan }: { plan: Plan }) {
           label={`Cost and time of ${plan.name}`}
         />
       )}
-      <p data-summary>{summarize(plan.curve, front, options)}</p>
+      {options.length > 0 && <p data-summary>{summarize(plan.curve, front, options)}</p>}
       <section className={parts.card} aria-label="Plan">
         <Facts
           facts={[
-            ["choice", `${formatConfig(plan.choice)}: ${plan.why}`],
-            ["search", plan.search ? `${pluralize(plan.search.probes, "probe")}, about ${formatSeconds(plan.search.seconds)} and ${formatMoney(plan.search.cost)}` : "none is needed"],
+            ["choice", plan.choice === null ? plan.why : `${formatConfig(plan.choice)}: ${plan.why}`],
+            ["search", plan.search === null ? "none is needed" : describeSearch(plan.search)],
             ["earlier jobs", plan.would_reuse ? `the model of ${pluralize(plan.would_reuse, "job")} is reused` : "none of this model"],
             ["cap", plan.cap === null ? "none: max_cost is not set" : `at most ${formatMoney(plan.cap)} can be spent, even if the controller dies`],
             ["prices", plan.prices_as_of ? <span key="p">as of <Moment at={plan.prices_as_of} isAge /></span> : "as the document says"],
@@ -146,6 +146,12 @@ function PlanBody({ plan }: { plan: Plan }) {
       {options.length > 0 && <OptionTable curve={plan.curve} options={options} excluded={excluded} selected={selected} select={setSelected} name={plan.name} />}
     </>
   );
+}
+
+function describeSearch({ probes, seconds, cost }: NonNullable<Plan["search"]>): string {
+  const count = pluralize(probes, "probe");
+  if (seconds === null || cost === null) return `${count}; their time and their price show once a worker trains`;
+  return `${count}, about ${formatSeconds(seconds)} and ${formatMoney(cost)}`;
 }
 
 // What the states of a curve ask of a job; a plan has neither ended nor spent.

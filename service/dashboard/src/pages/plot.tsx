@@ -40,8 +40,8 @@ export function Plot({ series, zoom, sync }: { series: readonly Series[]; zoom: 
             const paths = STEPS.has(each.name) ? uPlot.paths.stepped?.({ align: 1 }) : undefined;
             const value = (_: uPlot, found: number | null) => (found === null ? "–" : write(found));
             return [
-              { label: each.name, stroke, dash, width: 1.5, spanGaps: false, points: { show: false }, value, ...(paths ? { paths } : {}) },
-              { label: `${each.name} most`, stroke, dash, width: 1, spanGaps: false, points: { show: false }, value, ...(paths ? { paths } : {}) },
+              { label: each.name, stroke, dash, width: 1.5, spanGaps: false, points: { show: false, filter: findLonePoints }, value, ...(paths ? { paths } : {}) },
+              { label: `${each.name} most`, stroke, dash, width: 1, spanGaps: false, points: { show: false, filter: findLonePoints }, value, ...(paths ? { paths } : {}) },
             ];
           }),
         ],
@@ -84,6 +84,16 @@ function align(series: readonly Series[]): uPlot.AlignedData {
     series.map((each) => [each.at.map(toSeconds), each.low, each.high] as uPlot.AlignedData),
     series.map(() => [2, 2, 2]),
   );
+}
+
+/** Finds values with a gap on either side: no line is drawn there, so a point is. */
+function findLonePoints(plot: uPlot, index: number): number[] | null {
+  const values = plot.data[index] ?? [];
+  // Undefined is a moment of another series, and no gap.
+  const own = [...values.keys()].filter((place) => values[place] !== undefined);
+  const has = (place: number | undefined) => place !== undefined && values[place] !== null;
+  const lone = own.filter((place, order) => has(place) && !has(own[order - 1]) && !has(own[order + 1]));
+  return lone.length > 0 ? lone : null;
 }
 
 function describe(series: readonly Series[]): string {

@@ -1,7 +1,7 @@
 import { useMemo, useState } from "react";
 import { useApi } from "../api/queries";
 import type { Job, Series, Telemetry } from "../api/types";
-import { Loaded, Notice, isFinal } from "../parts/basics";
+import { Loaded, Moment, Notice, isFinal } from "../parts/basics";
 import { CopyCommands, curl } from "../parts/commands";
 import { formatNumber, pluralize } from "../parts/format";
 import parts from "../parts/parts.module.css";
@@ -66,18 +66,30 @@ export default function TelemetryView({ job }: { job: Job }) {
             .map(([title, names]) => ({ title, series: names.flatMap((name) => named.get(name) ?? []).filter((each) => each.at.length > 0) }))
             .filter((group) => group.series.length > 0);
           if (shown.length === 0) return <Notice>Nothing is measured yet: the first iterations of a worker bring the first points.</Notice>;
-          return isTable ? (
-            <SeriesTable series={shown.flatMap((group) => group.series)} />
-          ) : (
-            <div className={css.charts}>
-              {shown.map((group) => (
-                <section key={group.title} className={parts.card} aria-label={group.title} data-chart={group.series[0]?.name}>
-                  <h2>{group.title}</h2>
-                  <NonFinite series={group.series} />
-                  <Plot series={group.series} zoom={zoom} sync={job.id} />
-                </section>
-              ))}
-            </div>
+          const dropped = found.iterations_from && (
+            <Notice>
+              <span>
+                Iterations before <Moment at={found.iterations_from} /> are no longer kept: each point before it is the mean of a settled probe.
+              </span>
+            </Notice>
+          );
+          return (
+            <>
+              {dropped}
+              {isTable ? (
+                <SeriesTable series={shown.flatMap((group) => group.series)} />
+              ) : (
+                <div className={css.charts}>
+                  {shown.map((group) => (
+                    <section key={group.title} className={parts.card} aria-label={group.title} data-chart={group.series[0]?.name}>
+                      <h2>{group.title}</h2>
+                      <NonFinite series={group.series} />
+                      <Plot series={group.series} zoom={zoom} sync={job.id} />
+                    </section>
+                  ))}
+                </div>
+              )}
+            </>
           );
         }}
       </Loaded>

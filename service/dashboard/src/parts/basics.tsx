@@ -4,7 +4,7 @@ import { explain } from "../api/client";
 import type { Answer } from "../api/client";
 import type { Money as MoneyValue, Phase } from "../api/types";
 import { useNow } from "./clock";
-import { formatAge, formatMoment, formatMoney } from "./format";
+import { UNKNOWN, formatAge, formatMoment, formatMoney } from "./format";
 import { usePreferences } from "./preferences";
 import css from "./parts.module.css";
 
@@ -65,11 +65,10 @@ export function Money({ value }: { value: MoneyValue | null | undefined }) {
 export function Moment({ at, isAge = false }: { at: string | null | undefined; isAge?: boolean }) {
   const now = useNow();
   const { isUtc } = usePreferences();
-  const exact = formatMoment(at, isUtc, now);
-  if (!at) return <span>{exact}</span>;
+  if (!at) return <span>{UNKNOWN}</span>;
   return (
     <time dateTime={at} title={at} className={css.number}>
-      {isAge ? formatAge(at, now) : exact}
+      {isAge ? formatAge(at, now) : formatMoment(at, isUtc, now)}
     </time>
   );
 }

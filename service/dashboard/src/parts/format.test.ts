@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { parseDollars, parseDuration, writeDollars, writeSeconds } from "../curve/duration";
-import { formatAge, formatDollars, formatMoney, formatNumber, formatPercent, formatSeconds } from "./format";
+import { describeOrder, formatAge, formatDollars, formatMoney, formatNumber, formatPercent, formatSeconds } from "./format";
 import { sortRows, toCsv } from "./table-rows";
 
 test.each([
@@ -10,6 +10,14 @@ test.each([
 test.each([
   [3.4, "$3.40"], ["0.5", "$0.50"], [0.05, "$0.05"], [0.00123456, "$0.00123"], [0, "$0.00"], ["1234.5", "$1,234.50"], [-0.2, "-$0.20"], [null, "–"], ["", "–"],
 ] as const)("%s dollars are written %s", (amount, text) => expect(formatDollars(amount)).toBe(text));
+
+test.each([
+  ["resize", { to: "cheapest" }, "resize to cheapest"],
+  ["resize", { to: { workers: 2, global_batch: 64 } }, "resize to K=2 B=64"],
+  ["probe", { workers: 1, global_batch: 16 }, "probe K=1 B=16"],
+  ["pause", {}, "pause"],
+  ["change", { limits: { max_cost: "5.00 USD", max_time: null }, objective: "knee" }, "change max_cost to 5.00 USD, max_time to none, objective to knee"],
+] as const)("an order to %s by %o is said", (kind, wish, words) => expect(describeOrder({ kind, wish })).toBe(words));
 
 test("other currencies keep their name", () => expect(formatMoney({ amount: "2", currency: "EUR" })).toBe("2.00 EUR"));
 

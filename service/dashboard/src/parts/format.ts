@@ -1,8 +1,16 @@
-import type { Config, Money } from "../api/types";
+import type { Config, Money, Order } from "../api/types";
 
 // How figures are written: the same digits as the command line writes.
 
 export const UNKNOWN = "–";
+
+// Formats are made once: each takes longer to make than a row of a table takes to draw.
+const IN_CENTS = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+const formatsOf = (zone: { timeZone?: string }) => ({
+  day: new Intl.DateTimeFormat("en-CA", zone),
+  time: new Intl.DateTimeFormat("en-GB", { ...zone, hour: "numeric", minute: "numeric", second: "numeric", hour12: false }),
+});
+const [LOCAL, IN_UTC] = [formatsOf({}), formatsOf({ timeZone: "UTC" })];
 
 /** Writes a number with three significant digits. */
 export function formatNumber(value: number | null | undefined): string {
@@ -33,8 +41,7 @@ export function formatDollars(amount: number | string | null | undefined): strin
   const sign = value < 0 ? "-" : "";
   const size = Math.abs(value);
   if (size === 0 || size >= 0.01) {
-    const text = size.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
-    return `${sign}$${text}`;
+    return `${sign}$${IN_CENTS.format(size)}`;
   }
   return `${sign}$${size.toFixed(Math.min(2 - Math.floor(Math.log10(size)), 12))}`;
 }
@@ -47,6 +54,17 @@ export function formatMoney(money: Money | null | undefined): string {
 
 export function formatConfig(config: Config | null | undefined): string {
   return config ? `K=${config.workers} B=${config.global_batch}` : UNKNOWN;
+}
+
+/** Says what an order asks for, as the command line does. */
+export function describeOrder({ kind, wish }: Pick<Order, "kind" | "wish">): string {
+  const { to, limits, objective } = wish as { to?: string | Config; limits?: Record<string, string | null>; objective?: unknown };
+  if (kind === "pause" || kind === "resume") return kind;
+  if (kind === "probe") return `probe ${formatConfig(wish as unknown as Config)}`;
+  if (to) return `${kind} to ${typeof to === "string" ? to : formatConfig(to)}`;
+  const own = objective === undefined ? {} : { objective: typeof objective === "string" ? objective : JSON.stringify(objective) };
+  const wanted = Object.entries({ ...limits, ...own });
+  return `${kind} ${wanted.map(([name, value]) => `${name} to ${value ?? "none"}`).join(", ")}`;
 }
 
 /** Writes a share in percent. */
@@ -85,11 +103,9 @@ function roughly(seconds: number): string {
 export function formatMoment(moment: string | number | null | undefined, isUtc: boolean, now: number): string {
   if (moment === null || moment === undefined) return UNKNOWN;
   const date = new Date(moment);
-  const zone = isUtc ? { timeZone: "UTC" } : {};
-  const day = (each: Date) => each.toLocaleDateString("en-CA", zone);
-  const time = date.toLocaleTimeString("en-GB", { ...zone, hour12: false });
-  const suffix = isUtc ? "Z" : "";
-  return day(date) === day(new Date(now)) ? `${time}${suffix}` : `${day(date)} ${time}${suffix}`;
+  const { day, time } = isUtc ? IN_UTC : LOCAL;
+  const written = `${time.format(date)}${isUtc ? "Z" : ""}`;
+  return day.format(date) === day.format(now) ? written : `${day.format(date)} ${written}`;
 }
 
 export function toNumber(value: number | string | null | undefined): number | null {

@@ -37,6 +37,10 @@ export function setPreferences(change: Partial<Preferences>): void {
   watchers.forEach((watcher) => watcher());
 }
 
+export function readPreferences(): Preferences {
+  return preferences;
+}
+
 export function usePreferences(): Preferences {
   return useSyncExternalStore(
     (watcher) => {

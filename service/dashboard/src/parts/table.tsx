@@ -33,6 +33,8 @@ export function DataTable<Row>(props: Props<Row>) {
   const isVirtual = sorted.length > VIRTUAL_FROM;
   const virtual = useVirtualizer({
     count: isVirtual ? sorted.length : 0,
+    // It would measure the table, which the browser then lays out before it is complete.
+    enabled: isVirtual,
     getScrollElement: () => frame.current,
     estimateSize: () => ROW_HEIGHT,
     overscan: 12,
