@@ -115,7 +115,7 @@ bench-offers: $(READY)  ## Seconds that a client takes to list 5 000 offers of f
 bench-slow-cloud: $(READY)  ## Latency of the controller while its cloud hangs for two minutes, and while it answers
 	@$(BIN)/python -m tests.bench.slow_cloud
 
-bench-streams: $(READY)  ## Latency of requests and of events while fifty event streams are open
+bench-streams: $(READY)  ## Latency of requests and events, and iterations of a job, beside fifty event streams
 	@$(BIN)/python -m tests.bench.streams
 
 bench-clouds: $(READY)  ## Launches per second, a pass, lists and pages with 1 000 machines on EC2 and Compute Engine

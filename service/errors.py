@@ -10,6 +10,7 @@
         ├── CloudsFileRefused         the clouds file cannot be used: tell the person, stop
         ├── UnknownCloud              a job names no cloud of this controller: refuse it
         ├── UnknownPrice             no price of this machine is known: refuse its job
+        ├── HomeUnusable              its data directory cannot be made: tell the person, stop
         ├── PostgresUnavailable       the embedded database cannot run: tell the person, stop
         ├── BackupFailed              nothing was saved or restored: tell the person
         ├── LeaseLost                 another controller acts for this job: drop what was decided
@@ -61,6 +62,10 @@ class UnknownCloud(ServiceError):
 
 class UnknownPrice(ServiceError):
     """No price is known of what a job needs; the message says what to import."""
+
+
+class HomeUnusable(ServiceError):
+    """The data directory cannot be made; name one that the user may write to."""
 
 
 class PostgresUnavailable(ServiceError):

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 import httpx
 
@@ -26,7 +26,14 @@ LAST_PORT = 65535
 USER_AGENT = "scavenger-webhooks"
 NAT64 = IPv6Network("64:ff9b::/96")
 IPV4_COMPATIBLE = IPv6Network("::/96")
-SITE_LOCAL = IPv6Network("fec0::/10")
+# Special by the registries of IANA, though ``ipaddress`` counts (a part of) them as global.
+SPECIAL_NETWORKS = (
+    IPv4Network("192.0.0.0/24"),  # protocol assignments
+    IPv4Network("192.88.99.0/24"),  # relays to IPv6, deprecated
+    IPv6Network("3fff::/20"),  # documentation
+    IPv6Network("5f00::/16"),  # segment routing
+    IPv6Network("fec0::/10"),  # site-local
+)
 
 IpAddress = IPv4Address | IPv6Address
 NameResolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -53,7 +60,9 @@ def is_global(address: IpAddress) -> bool:
     [True, False, False]
     """
     return all(
-        one.is_global and not (one.is_multicast or one.is_reserved or one in SITE_LOCAL)
+        one.is_global
+        and not (one.is_multicast or one.is_reserved)
+        and not any(one in special for special in SPECIAL_NETWORKS)
         for one in _meanings(address)
     )
 

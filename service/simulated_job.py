@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine
 from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
+from scavenger.money import format_dollars
 from scavenger.offline.simulator.paper import (
     PRICE_PER_HOUR,
     RESNET50,
@@ -77,7 +78,7 @@ def store_simulated_job(connection: Connection, outcome: SimulationOutcome, now:
     record_event(connection, SIMULATED_JOB, chosen_at, "choice", run.why)
     reason = (
         f"simulated: reached its target on {run.config} after {outcome.time / 3600:.1f} h; its "
-        f"machines would have cost {outcome.cost:.2f} USD"
+        f"machines would have cost {format_dollars(outcome.cost)}"
     )
     end = {"phase": JobPhase.SUCCEEDED, "reason": reason, "finished_at": now}
     search = f"simulated: searched with {len(outcome.observations)} probes"

@@ -6,11 +6,36 @@ money is a decimal string with its currency, times are RFC 3339 in UTC.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
 
 from scavenger.money import format_dollars
+
+NUMBER = re.compile(r"\s*[+-]?[0-9._]+\s*")
+
+
+def refuse_number(value: object) -> object:
+    """Refuse a moment that is written as a number, which pydantic takes for seconds since 1970."""
+    if isinstance(value, int | float) or (isinstance(value, str) and NUMBER.fullmatch(value)):
+        raise PydanticCustomError("moment", "write a moment such as 2026-01-31T12:00:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(refuse_number)]
+
+
+def refuse_word(value: object) -> object:
+    """Refuse a whole number that is written as a word or a truth value; 334.0 is one."""
+    if isinstance(value, bool | str):
+        raise PydanticCustomError("whole_number", "write a whole number such as 8")
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(refuse_word)]
 
 
 class View(BaseModel):

@@ -201,10 +201,12 @@ class CalibrationView(View):
     Attributes:
         coverage: Share of the jobs that ended within the 80 % interval of their forecast.
         forecasts: How many jobs that is a share of.
+        is_degraded: Whether so few of so many held that curves of this model are rough guides only.
     """
 
     coverage: float
     forecasts: int
+    is_degraded: bool = False
 
 
 # What is counted of a job: auto is what is left while it runs, and else the total.

@@ -144,7 +144,7 @@ class JobView(View):
         diverged: Whether the job failed or reached a limit while its loss or its target's metric
             was NaN or infinite.
         lacks_capacity: Whether it has no machine, or had none when it failed or reached a limit,
-            because the clouds gave none when they were asked last.
+            because the clouds gave none when they were asked last, or took back what they gave.
         target: Configuration wanted now.
         applied: Configuration all workers confirmed.
         generation: Counts resizes.
@@ -159,6 +159,8 @@ class JobView(View):
         preference: The objective that an order chooses by; ``auto`` while the job's own is planned
             by, ``pinned`` where an order has named a configuration.
         pinned: That configuration.
+        moved_knee: Knee of its newest curve, where it trains on another configuration; None where
+            it does not train, or its objective is another.
         is_paused: Whether an order has paused it: no machine runs, or the last are ending.
         open_orders: How many orders are still to be obeyed.
         spec: The JobSpec as stored, with limits and objective as they were changed since.
@@ -188,6 +190,7 @@ class JobView(View):
     lacks_capacity: bool = False
     preference: Literal["auto", "knee", "cheapest", "fastest", "pinned"] = "auto"
     pinned: ConfigView | None = None
+    moved_knee: ConfigView | None = None
     is_paused: bool = False
     open_orders: int = 0
     project: str = "default"

@@ -6,9 +6,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from scavenger.schemas.base import MoneyView, View
+from scavenger.schemas.base import Moment, MoneyView, View, WholeNumber
 
 PriceUnit = Literal["machine_hour", "vcpu_hour", "gib_hour", "disk_gib_month", "address_hour"]
 
@@ -18,8 +18,19 @@ PriceMarket = Literal["on_demand", "spot"]
 
 # What is not finite is refused in words, like what is not plausible.
 AnyDecimal = Annotated[Decimal, Field(allow_inf_nan=True)]
-
-
+WrittenPrice = Annotated[
+    AnyDecimal,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "string", "pattern": r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$"},
+            ]
+        },
+        mode="validation",
+    ),
+]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 ItemName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
 
@@ -46,12 +57,12 @@ class PriceRow(BaseModel):
     item: ItemName
     unit: PriceUnit = "machine_hour"
     market: PriceMarket = "on_demand"
-    price: AnyDecimal
-    vcpus: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] | None = None
-    memory_gib: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None = None
+    price: WrittenPrice
+    vcpus: Annotated[Amount, Field(le=100_000)] | None = None
+    memory_gib: Annotated[Amount, Field(le=1_000_000)] | None = None
     accelerator: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,62}$")] = ""
-    accelerators: Annotated[int, Field(ge=0, le=1024)] = 0
-    as_of: AwareDatetime | None = None
+    accelerators: Annotated[WholeNumber, Field(ge=0, le=1024)] = 0
+    as_of: Moment | None = None
 
 
 class PriceView(View):

@@ -41,6 +41,8 @@ class TelemetryView(View):
         since: Where they begin, ``from`` in the request; later than that where too much was
             measured for one answer.
         until: Where they end, ``to`` in the request.
+        iterations_from: Before this moment iterations are no longer kept, and their series have one
+            value for each settled probe, its mean; None where all are kept.
     """
 
     model_config = NAMED_BY_ALIAS
@@ -48,6 +50,13 @@ class TelemetryView(View):
     since: datetime = Field(alias="from")
     until: datetime = Field(alias="to")
     series: list[SeriesView]
+    iterations_from: datetime | None = None
+
+
+class LogDropView(View):
+    """How many lines a job or a machine printed that are not kept, as a stream says it."""
+
+    dropped: int
 
 
 class LogLineView(View):

@@ -121,6 +121,7 @@ class OpenStream:
         news: Number of the last change of a job that was sent.
         has_news: Set when there may be more to send, or the stream is over.
         is_over: Whether it ends as soon as its follower has taken what was sent.
+        dropped: How many lines it has said are not kept.
     """
 
     holder: UserPrincipal
@@ -129,6 +130,7 @@ class OpenStream:
     news: int
     has_news: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False
+    dropped: int = 0
 
     def end(self) -> None:
         """End the stream; its follower connects again, or is refused."""
@@ -155,12 +157,16 @@ def missed_events(
 
 def missed_lines(
     wanted: LineFilter, after: int, connection: Connection
-) -> tuple[list[LogLineView], bool]:
-    """Return the lines after a number, and whether they are the last of their job."""
+) -> tuple[list[LogLineView], int, bool]:
+    """Return the lines after a number, how many are not kept, and whether it is the job's end.
+
+    What is not kept is counted only where there are new lines, since that takes longest.
+    """
     # The job first: once it has ended, the lines that follow are all there will be.
     is_over = jobs.has_ended(connection, wanted.job)
     found = log_lines.lines_after(connection, wanted.job, after, MAX_LINES_READ, wanted.machine)
-    return found, is_over and len(found) < MAX_LINES_READ
+    dropped = log_lines.count_dropped(connection, wanted.job, wanted.machine) if found else 0
+    return found, dropped, is_over and len(found) < MAX_LINES_READ
 
 
 def event_frame(kind: str, view: View, number: int | None = None) -> bytes:

@@ -6,9 +6,10 @@ from typing import Annotated
 
 from fastapi import Depends, Query
 
+from scavenger.schemas.base import Moment
 from scavenger.schemas.jobs import JobPhase, JobView
 from service.api.openapi import ResponseDocs, page_responses
-from service.api.validation import Moment, TextRule
+from service.api.validation import TextRule
 from service.db.jobs import JobFilter
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hmac
 import math
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any, ClassVar, NoReturn
 
 from anyio.to_thread import run_sync
-from fastapi import Depends, FastAPI, Security, params
+from fastapi import Depends, FastAPI, Query, Security, params
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.openapi.models import HTTPBearer
@@ -110,6 +110,23 @@ Operator = Annotated[UserPrincipal, OPERATOR]
 Admin = Annotated[UserPrincipal, ADMIN]
 CurrentWorker = Annotated[WorkerPrincipal, Security(RequiresToken(WorkersOnly()))]
 BootstrapWorker = Annotated[BootstrapPrincipal, Security(RequiresToken(BootstrapOnly()))]
+
+ProjectParameter = Annotated[
+    str | None,
+    Query(alias="project", description="Only what belongs to this project", min_length=1),
+]
+
+
+async def narrow_to_project(user: Viewer, project: ProjectParameter = None) -> UserPrincipal:
+    """Return the user as one who sees the project that the request asks for, and no other."""
+    if project is None:
+        return user
+    if user.sees(project):
+        return replace(user, project=project)
+    raise ApiProblem("forbidden", f"this token sees the project {user.project}: leave out project")
+
+
+ProjectViewer = Annotated[UserPrincipal, Depends(narrow_to_project)]
 
 
 class GuardedRoute(APIRoute):

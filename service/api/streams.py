@@ -24,7 +24,7 @@ from typing import Annotated, TypeVar
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from fastapi import Depends
+from fastapi import Depends, Header
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
@@ -33,6 +33,7 @@ from starlette.types import Receive, Scope, Send
 
 from scavenger.schemas.base import View
 from scavenger.schemas.jobs import JobView
+from scavenger.schemas.telemetry import LogDropView
 from service.api.dependencies import AppState, FromApp
 from service.api.etag import JobETag
 from service.api.followers import (
@@ -46,6 +47,7 @@ from service.api.followers import (
     missed_events,
     missed_lines,
 )
+from service.api.openapi import JsonObject
 from service.api.problems import ApiProblem
 from service.auth.permissions import UserPrincipal
 from service.db import access, jobs, sessions, workers
@@ -189,11 +191,14 @@ class EventStreams:
 
     async def _new_lines(self, stream: OpenStream, wanted: LineFilter) -> list[bytes]:
         """Return the lines that a stream has not sent, and its end where none will come."""
-        found, is_last = await self._read(partial(missed_lines, wanted, stream.position))
+        found, dropped, is_last = await self._read(partial(missed_lines, wanted, stream.position))
         stream.position = found[-1].number if found else stream.position
         stream.is_over |= is_last
-        end = [event_frame("end", View())] if is_last else []
-        return [*(event_frame("line", line, line.number) for line in found), *end]
+        lines = [event_frame("line", line, line.number) for line in found]
+        if dropped > stream.dropped:
+            stream.dropped = dropped
+            lines.insert(0, event_frame("dropped", LogDropView(dropped=dropped)))
+        return [*lines, event_frame("end", View())] if is_last else lines
 
     async def _new_frames(self, stream: OpenStream, wanted: StreamFilter) -> list[bytes]:
         """Return what a stream has not sent, or the first ``MAX_EVENTS_READ`` events of it."""
@@ -374,6 +379,25 @@ class StreamResponse(StreamingResponse):
 
 
 Streams = Annotated[EventStreams, Depends(FromApp("streams"))]
+LastNumber = Annotated[
+    int | None,
+    Header(
+        alias="Last-Event-ID",
+        description="Number of the last frame that the follower has; a stream goes on after it, "
+        "and no parameter of the address says where it begins",
+        ge=0,
+        le=2**53,
+    ),
+]
+
+
+def stream_content(frames: str) -> JsonObject:
+    """Describe the stream that an address answers beside its document.
+
+    Args:
+        frames: Which frames it sends.
+    """
+    return {STREAM_MEDIA_TYPE: {"schema": {"type": "string", "description": frames}}}
 
 
 def wants_stream(request: Request) -> bool:

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from json import JSONDecodeError
-from typing import Annotated, Any
+from typing import Any
 
 from anyio import fail_after
 from fastapi import Request
-from pydantic import AwareDatetime, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema, from_json
 from starlette.requests import ClientDisconnect
@@ -29,7 +29,6 @@ JOB_ID_PATTERN = re.compile(r"job_[0-9a-z]{1,40}")
 MAX_BODY_BYTES = 1 << 20
 MAX_BODY_NESTING = 32
 BODY_TIMEOUT = 30.0
-NUMBER = re.compile(r"\s*[+-]?[0-9._]+\s*")
 JSON_STRING = re.compile(rb'"[^"]*"')
 ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 NESTING_STEPS = {byte: 1 if byte in b"[{" else -1 for byte in b"[]{}"}
@@ -182,16 +181,6 @@ def unknown_parameter(name: str, known: Sequence[str]) -> str:
     near = closest_name(name, known)
     hint = "" if near is None else f'did you mean "{near}"? '
     return f"{start}{hint}this route takes {', '.join(known)}"
-
-
-def refuse_number(value: object) -> object:
-    """Refuse a moment that is written as a number, which pydantic takes for seconds since 1970."""
-    if isinstance(value, int | float) or (isinstance(value, str) and NUMBER.fullmatch(value)):
-        raise PydanticCustomError("moment", "write a moment such as 2026-01-31T12:00:00Z")
-    return value
-
-
-Moment = Annotated[AwareDatetime, BeforeValidator(refuse_number)]
 
 
 def storable(text: str) -> str:

@@ -8,10 +8,12 @@ that earlier versions stored lack some columns; they are read all the same.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select
+from sqlalchemy.dialects.postgresql import distinct_on
 
 from scavenger.schemas.curves import CalibrationView, CurveView, DecisionView, PointView, point_id
 from scavenger.schemas.jobs import ConfigView, JobPhase
@@ -23,6 +25,9 @@ FIELDS_STORED_ELSEWHERE = {
 }
 MAX_CURVES_KEPT = 32  # of a job: the first, and the newest
 MAX_JUDGED_FORECASTS = 100  # older ones were made by other laws
+# Of 80 % that are promised; of four jobs or fewer, half may miss by chance.
+DEGRADED_COVERAGE = 0.6
+FEWEST_JUDGED_FORECASTS = 5
 JUDGED_LIMITS = ("max_cost", "max_time")
 MONEY_COLUMNS = ("cost", "cost_low", "cost_high")
 
@@ -43,6 +48,22 @@ def newest_curve(connection: Connection, job: str) -> CurveView | None:
     query = select(curves).where(curves.c.job == job).order_by(curves.c.number.desc()).limit(1)
     row = connection.execute(query).one_or_none()
     return None if row is None else curve_of_row(row)
+
+
+def newest_knees(connection: Connection, names: Collection[str]) -> Mapping[str, ConfigView]:
+    """Return where the newest curve of each of these jobs bends, by job; none where it does not."""
+    knee = curves.c.curve["knee"]
+    query = (
+        select(curves.c.job, knee.label("knee"), curves.c.curve["knee_bends"].label("bends"))
+        .ext(distinct_on(curves.c.job))
+        .where(curves.c.job.in_(names))
+        .order_by(curves.c.job, curves.c.number.desc())
+    )
+    return {
+        row.job: ConfigView.model_validate(row.knee)
+        for row in connection.execute(query)
+        if row.knee is not None and row.bends is not False
+    }
 
 
 def find_curve(connection: Connection, job: str, number: int) -> CurveView | None:
@@ -110,7 +131,10 @@ def judge_forecasts(
     )
     query = select(func.count(), func.count().filter(newest.c.held)).select_from(newest)
     count, met = connection.execute(query).one()
-    return CalibrationView(coverage=met / count, forecasts=count) if count else None
+    if count == 0:
+        return None
+    is_degraded = count >= FEWEST_JUDGED_FORECASTS and met / count < DEGRADED_COVERAGE
+    return CalibrationView(coverage=met / count, forecasts=count, is_degraded=is_degraded)
 
 
 def points_to_columns(points: list[PointView]) -> dict[str, list[Any]]:

@@ -6,7 +6,7 @@ insert, and a lock that is not free at once is tried again in the next run.
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 from sqlalchemy import Connection, func, select, text
 
@@ -32,6 +32,12 @@ def partitioned_days(connection: Connection) -> set[date]:
         datetime.strptime(name, f"{PARTITION_PREFIX}%Y%m%d").replace(tzinfo=UTC).date()
         for name in names
     }
+
+
+def kept_from(connection: Connection) -> datetime | None:
+    """Return the moment since which what is received is kept; None before the first partition."""
+    days = partitioned_days(connection)
+    return datetime.combine(min(days), time(), UTC) if days else None
 
 
 def create_ahead(connection: Connection) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
 
 from scavenger.cluster import ClusterConfig
 from scavenger.curve_basis import JobPosition
 from scavenger.job.spec import JobSpec
 from scavenger.measurement.profiling import Observation
 from scavenger.models.performance import PerformanceModel, mean_relative_error
+from scavenger.money import forecast_dollars
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport, ReportedPoint
 from scavenger.schemas.curves import (
@@ -142,9 +142,9 @@ def point_view(reported: ReportedPoint) -> PointView:
         time=point.time,
         time_low=point.time_range[0],
         time_high=point.time_range[1],
-        cost=curve_money(point.cost),
-        cost_low=curve_money(point.cost_range[0]),
-        cost_high=curve_money(point.cost_range[1]),
+        cost=forecast_dollars(point.cost),
+        cost_low=forecast_dollars(point.cost_range[0]),
+        cost_high=forecast_dollars(point.cost_range[1]),
         source=reported.source,
         on_front=reported.is_on_front,
         violations=list(reported.violations),
@@ -154,15 +154,6 @@ def point_view(reported: ReportedPoint) -> PointView:
         marginal_price=reported.marginal_price,
         dominated_by=None if rival is None else point_id(rival.workers, rival.global_batch),
     )
-
-
-def curve_money(amount: float) -> Decimal:
-    """Return dollars of a curve with 7 digits, which is more than any forecast has.
-
-    >>> str(curve_money(1.23456789)), f"{curve_money(1e-7):f}"
-    ('1.234568', '0.0000001')
-    """
-    return Decimal(f"{amount:.7g}")
 
 
 def laws_view(model: PerformanceModel, observations: tuple[Observation, ...]) -> LawsView:

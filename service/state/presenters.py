@@ -14,10 +14,19 @@ from scavenger.cluster import ClusterConfig, config_columns
 from scavenger.measurement.noise import estimate_noise
 from scavenger.measurement.profiling import measure_time
 from scavenger.measurement.steps import StepColumns
+from scavenger.money import forecast_dollars
 from scavenger.planning.transfer import StoredModel
 from scavenger.schemas.base import MoneyView
 from scavenger.schemas.curves import CalibrationView, CurveView, ProbeView, ResizeView, SwitchView
-from scavenger.schemas.jobs import AdviceView, CostView, IndicatorsView, JobView, ProgressView
+from scavenger.schemas.jobs import (
+    AdviceView,
+    ConfigView,
+    CostView,
+    IndicatorsView,
+    JobPhase,
+    JobView,
+    ProgressView,
+)
 from scavenger.schemas.models import StoredModelView
 from scavenger.schemas.orders import OrderView
 from service import ledger
@@ -27,9 +36,10 @@ from service.db.directives import PublishedDirective
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.db.orders import StoredOrder
-from service.state.curves import config_view, curve_money, laws_view, optional_config_view
+from service.state.capacity import lacks_capacity
+from service.state.curves import config_view, laws_view, optional_config_view
 from service.state.forecasts import forecast_job
-from service.state.job_state import JobState, current_divergence, lacks_capacity
+from service.state.job_state import JobState, current_divergence
 from service.state.loader import load_job_states
 
 
@@ -60,8 +70,17 @@ def job_view(
     recent: StepColumns,
     storage: CheckpointStorage,
     parts: JobParts = ALL_PARTS,
+    knee: ConfigView | None = None,
 ) -> JobView:
-    """Show a job: where it stands, what it measures, what it costs."""
+    """Show a job: where it stands, what it measures, what it costs.
+
+    Args:
+        state: The job.
+        recent: Its newest iterations.
+        storage: Where its checkpoints are.
+        parts: What is shown of it.
+        knee: Where its newest curve bends; None where it does not, or is not asked for.
+    """
     job, directive = state.job, state.directive
     standing = state.standing
     target = job.chosen or (directive.config if directive else None)
@@ -99,10 +118,20 @@ def job_view(
         finished_at=job.finished_at,
         preference=standing.preference if standing.pinned is None else "pinned",
         pinned=optional_config_view(standing.pinned),
+        moved_knee=moved_knee(state, applied, knee),
         is_paused=standing.is_paused and not job.phase.is_final,
         open_orders=len(standing.open),
         spec=job.spec.document(),
     )
+
+
+def moved_knee(
+    state: JobState, applied: ClusterConfig | None, knee: ConfigView | None
+) -> ConfigView | None:
+    """Return the knee of a job that trains elsewhere, though its objective is the knee."""
+    is_wanted = state.planned_spec.objective == "knee" and state.job.phase is JobPhase.TRAINING
+    is_elsewhere = applied is not None and knee != config_view(applied)
+    return knee if is_wanted and is_elsewhere else None
 
 
 def progress_view(state: JobState, expected: float | None) -> ProgressView:
@@ -201,7 +230,7 @@ def switch_view(
     seconds = median(known) if known else usual_pause
     grid = config_columns((resizes[-1].directive.config,))
     per_hour = float(job.spec.price_model.per_hour(grid)[0])
-    return SwitchView(seconds=seconds, cost=curve_money(per_hour * seconds / 3600))
+    return SwitchView(seconds=seconds, cost=forecast_dollars(per_hour * seconds / 3600))
 
 
 def stored_model_view(model_key: str, stored: StoredModel, updated_at: datetime) -> StoredModelView:

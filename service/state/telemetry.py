@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -11,11 +11,13 @@ import numpy as np
 from sqlalchemy import Connection
 
 from scavenger.cluster import ClusterConfig
+from scavenger.measurement.profiling import Observation
 from scavenger.protocol import StopAtMetric
 from scavenger.schemas.telemetry import SeriesView, TelemetryView
-from service.db import directives, measurements, series, workers
+from service.db import directives, measurements, partitions, series, workers
 from service.db.directives import PublishedDirective
 from service.db.jobs import StoredJob
+from service.db.measurements import SettledProbe
 from service.db.series import StoredChunk
 from service.db.step_arrays import FloatArray, unpack_columns
 from service.state.job_state import LOSS_SERIES
@@ -84,6 +86,8 @@ def load_telemetry(connection: Connection, job: StoredJob, wanted: TelemetryQuer
     names = [name for name in wanted.names if name in ITERATION_SERIES]
     since, until = wanted.since.timestamp(), wanted.until.timestamp()
     found: dict[str, MeasuredSeries] = {}
+    kept = partitions.kept_from(connection)
+    iterations_from = kept if names and kept is not None and wanted.since < kept else None
     if names:
         stored = series.newest_chunks(connection, job.id, wanted.since, wanted.until, MAX_ROWS)
         measured = read_iterations(stored, names, history)
@@ -91,6 +95,10 @@ def load_telemetry(connection: Connection, job: StoredJob, wanted: TelemetryQuer
         found |= {name: iteration_series(name, measured, is_logged) for name in names}
         if stored and sum(each.rows for each in stored) >= MAX_ROWS:
             since = max(since, float(measured.at[0]))
+    if iterations_from is not None:
+        settled = measurements.probes_of_jobs(connection, [job.id])[job.id]
+        dropped = [probe for probe in settled if probe.settled_at < iterations_from]
+        found |= {name: join_series(probe_series(name, dropped), found[name]) for name in names}
     for name in wanted.names:
         if name in CONFIG_SERIES:
             found[name] = config_series(name, history, since, until)
@@ -100,7 +108,9 @@ def load_telemetry(connection: Connection, job: StoredJob, wanted: TelemetryQuer
         series_view(name, found[name].within(since, until), wanted.points) for name in wanted.names
     ]
     span = {"from": max(wanted.since, to_moment(since)), "to": wanted.until}
-    return TelemetryView.model_validate({**span, "series": shown})
+    return TelemetryView.model_validate(
+        {**span, "series": shown, "iterations_from": iterations_from}
+    )
 
 
 def read_iterations(
@@ -151,6 +161,39 @@ def iteration_series(name: str, measured: MeasuredIterations, is_logged: bool) -
     if name == LOSS_SERIES and not is_logged:
         at, values = at[~np.isnan(values)], values[~np.isnan(values)]
     return MeasuredSeries(at, values, odd, usual_gap(at))
+
+
+def probe_series(name: str, probes: Sequence[SettledProbe]) -> MeasuredSeries:
+    """Return what probes measured of a series, which is kept when their iterations are not."""
+    known = [
+        (probe.settled_at.timestamp(), value)
+        for probe in sorted(probes, key=lambda each: each.settled_at)
+        if (value := probed_value(name, probe.observation)) is not None
+    ]
+    return MeasuredSeries(np.array([at for at, _ in known]), np.array([each for _, each in known]))
+
+
+def probed_value(name: str, observation: Observation) -> float | None:
+    """Return what a probe says of a series of iterations; None where it says nothing."""
+    indicators = observation.indicators
+    match name:
+        case "samples_per_second":
+            step_time = indicators.step_time
+            return observation.config.global_batch / step_time if step_time else None
+        case "noise" | "noise_scale" | "step_time" | "compute_time" | "sync_time":
+            value: float | None = getattr(indicators, name)
+            return value
+        case _:
+            return None
+
+
+def join_series(before: MeasuredSeries, after: MeasuredSeries) -> MeasuredSeries:
+    """Return a series that goes on with another, whose gaps it has."""
+    return replace(
+        after,
+        at=np.concatenate([before.at, after.at]),
+        values=np.concatenate([before.values, after.values]),
+    )
 
 
 def noise_series(name: str, measured: MeasuredIterations) -> MeasuredSeries:

@@ -62,17 +62,17 @@ def test_a_backup_is_taken_while_jobs_run_and_restored_elsewhere(place: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
-    [(None, "there is no file"), ("no backup", "does not appear to be a valid archive")],
+    ("content", "code", "why"),
+    [(None, 2, "does not exist"), ("no backup", 1, "does not appear to be a valid archive")],
 )
 def test_what_cannot_be_restored_is_refused_and_nothing_is_stored(
-    place: Path, content: str | None, why: str
+    place: Path, content: str | None, code: int, why: str
 ) -> None:
     file = place / "wrong.dump"
     if content is not None:
         file.write_text(content)
     refused = admin("restore", file, "--home", place / "wrong" / "home")
-    assert (refused.returncode, refused.stdout) == (1, "")
+    assert (refused.returncode, refused.stdout) == (code, "")
     assert why in refused.stderr
 
 

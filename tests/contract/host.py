@@ -72,10 +72,10 @@ THERE = {
     "{sha256}": CODE_SHA256,
     "{webhook}": "whk_0123456789abcdef",
     "{delivery}": "6",
-    "{checkpoint}": f"{0:010}-{0:012}-{'0' * 32}",
+    "{checkpoint:checkpoint}": f"{0:010}-{0:012}-{'0' * 32}",
     "{page:dashboard_path}": "jobs",
     "{signature}": "signature-0",
-    "{signature:path}": "signature-0",
+    "{signature:signature}": "signature-0",
 }
 # What stands there for DELETE, so that other requests still find theirs.
 DOOMED = {"{webhook}": "whk_fedcba9876543210"}

@@ -106,8 +106,8 @@ class House:
         named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
         named |= {"{webhook}": hook, "{delivery}": str(delivery)}
         named |= {"{sha256}": CODE_SHA256, "{page:dashboard_path}": "jobs", "{asset:path}": "a.js"}
-        if "{signature:path}" in template:
-            named["{signature:path}"] = self.model()
+        if "{signature:signature}" in template:
+            named["{signature:signature}"] = self.model()
         named |= {"{plan}": PLAN}
         return "/".join(named.get(part, part) for part in template.split("/"))
 

@@ -190,7 +190,7 @@ def expected(access: Permission, role: str, project: str, path: str) -> int | No
         case UsersFromRole(needed, is_of_all):
             if not UserRole(role).covers(needed) or (is_of_all and project != "*"):
                 return 403
-            owned = ("{job}", "{token}", "{webhook}", "{plan}", "{signature:path}")
+            owned = ("{job}", "{token}", "{webhook}", "{plan}", "{signature:signature}")
             is_strange = any(part in path for part in owned) and project == "beta"
             return 404 if is_strange else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -12,10 +13,11 @@ from sqlalchemy import Engine
 
 from scavenger.schemas.jobs import JobView
 from scavenger.schemas.prices import CostReportView
-from service.db import clock, jobs, vms
+from service.db import clock, jobs, stored_models, vms
 from service.offers import Market, SeenPrice
 from tests.builders import offer, spec
 from tests.integration.house import House
+from tests.integration.test_lesson import OLD
 
 CENT = Decimal("0.01")
 SPOT_PRICES = ((2, "0.1"), (1.5, "0.2"), (1, "0.2"))  # days ago, dollars per hour
@@ -109,6 +111,38 @@ def test_a_project_sees_its_own_costs_only(house: House, now: datetime) -> None:
     found = report(house, house.token("viewer", "beta"))
     assert [each.key for each in found.entries] == ["job_3"]
     assert report(house, house.token("viewer", "gamma")).entries == []
+
+
+# Lists that a token of all projects can narrow to one, and what names an entry of each.
+NARROWED = [
+    ("/v1/cost?by=project", "entries", "key"),
+    ("/v1/models?", "models", "signature"),
+    ("/v1/events?", "events", "sequence"),
+    ("/v1/machines?", "machines", "id"),
+]
+
+
+@pytest.mark.parametrize(("path", "entries", "name"), NARROWED)
+def test_a_list_of_one_project_is_what_a_token_of_it_sees(
+    house: House, engine: Engine, now: datetime, path: str, entries: str, name: str
+) -> None:
+    model = stored_models.STORED_MODEL.validate_python(OLD)
+    with engine.begin() as connection:
+        for project, job in (("alpha", "job_1"), ("beta", "job_3")):
+            own_model = replace(model, signature=project)
+            stored_models.store(connection, project, "digits", own_model, now)
+            jobs.record_event(connection, job, now, "phase", "it began")
+
+    def listed(token: str, query: str) -> set[str]:
+        answer = house.client.get(path + query, headers=bearer(token))
+        return {str(entry[name]) for entry in answer.json()[entries]}
+
+    everything, alpha = house.token("viewer", "*"), house.token("viewer", "alpha")
+    own, others = listed(alpha, ""), listed(everything, "&project=beta")
+    assert listed(everything, "&project=alpha") == listed(alpha, "&project=alpha") == own
+    assert (own & others, own | others) == (set(), listed(everything, ""))
+    refused = house.client.get(f"{path}&project=beta", headers=bearer(alpha))
+    assert (refused.status_code, "leave out project" in refused.json()["detail"]) == (403, True)
 
 
 def test_a_cursor_of_one_division_opens_no_other(house: House, now: datetime) -> None:

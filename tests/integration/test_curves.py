@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, delete, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from scavenger.cluster import ClusterConfig
+from scavenger.schemas.curves import CurveView
 from scavenger.schemas.jobs import JobPhase
 from service.api.dependencies import AppState
 from service.app import build_app
@@ -237,6 +238,32 @@ def test_of_many_choices_the_first_and_the_newest_stay_as_they_are(engine: Engin
         step.rollback()
 
 
+def test_a_job_names_the_knee_where_it_trains_on_another_configuration(
+    client: TestClient, engine: Engine
+) -> None:
+    with engine.begin() as connection:
+        life = begin(connection, "job_1", search="partial")
+        begin(connection, "job_2", search="partial", objective="cheapest")
+        drawn = curves.newest_curve(connection, life.job)
+    runs = client.get("/v1/jobs/job_1").json()["applied"]
+    assert drawn is not None
+    assert runs is not None
+    other = {"workers": 1, "global_batch": 32}
+    assert runs != other
+    for job, knee, bends, told in (
+        ("job_1", other, True, other),
+        ("job_1", other, False, None),
+        ("job_1", runs, True, None),
+        ("job_1", None, False, None),
+        ("job_2", other, True, None),
+    ):
+        seen = drawn.model_dump() | {"knee": knee, "knee_bends": bends}
+        with engine.begin() as connection:
+            curves.store_curve(connection, job, CurveView.model_validate(seen), NOW)
+        (row,) = client.get("/v1/jobs", params={"fields": "moved_knee", "q": job}).json()["jobs"]
+        assert row == {"id": job, "moved_knee": told}
+
+
 def test_the_largest_curve_is_small(client: TestClient, engine: Engine) -> None:
     batches = [64, 128, 256, 384, 512, 768, 1024, 2048]
     limits = {"max_cost": "0.02 USD", "workers": "1..50", "batch": batches}
@@ -301,5 +328,37 @@ def test_forecasts_are_judged_by_the_jobs_that_ended_before_the_choice(
             ended = {"phase": JobPhase.SUCCEEDED, **facts}
             jobs.change_outcome(connection, life.job, **ended)
         begin(connection, "job_1", search="partial")
-    assert answer(client)["calibration"] == {"coverage": pytest.approx(2 / 3), "forecasts": 3}
+    found = {"coverage": pytest.approx(2 / 3), "forecasts": 3, "is_degraded": False}
+    assert answer(client)["calibration"] == found
     assert answer(client, "job_3")["calibration"] is None, "it ended before the others"
+
+
+# Whether each job ended within its forecast, in order; and the jobs that tell of it.
+ENDS = [
+    ("+---++", [5]),
+    ("------", [5]),
+    ("+-+-+-", [6]),
+    ("+-+-++", []),
+    ("++++++", []),
+    ("----", []),
+]
+
+
+@pytest.mark.parametrize(("held", "told_by"), ENDS)
+def test_the_job_whose_end_shows_that_forecasts_miss_tells_it_once(
+    engine: Engine, held: str, told_by: list[int]
+) -> None:
+    hour = timedelta(hours=1)
+    with engine.begin() as connection:
+        for number, mark in enumerate(held, start=1):
+            state = Life(connection, f"job_{number}").look()
+            end = state.now + number * hour
+            span = {"due_from": end, "due_until": end + (hour if mark == "+" else -hour)}
+            jobs.change_outcome(connection, state.job.id, phase=JobPhase.TRAINING, **span)
+            reached = Finish(JobPhase.SUCCEEDED, "target reached", epochs=None)
+            record_action(connection, "local", replace(state, now=end), reached)
+    with engine.connect() as connection:
+        told = jobs.events_after(connection, None, 0, 999, kinds=frozenset({"degraded"}))
+    assert [each.job for each in told] == [f"job_{number}" for number in told_by]
+    for each in told:
+        assert each.data["coverage"] < 0.6

@@ -101,6 +101,18 @@ def test_a_stream_begins_with_the_tail_and_goes_on_until_the_job_has_ended(
         assert [next_text(frames) for _ in range(2)] == [f"{ONE} 6", "end"]
 
 
+def test_a_stream_says_how_many_lines_are_not_kept(host: Host, engine: Engine) -> None:
+    store(engine, ONE, 4, 2)  # the first three were dropped on their machine
+    with follow(host.url, KEYS.home_token, PATH) as frames:
+        told = next(frame for frame in frames if frame.kind != "comment")
+        assert (told.kind, told.data, told.number) == ("dropped", {"dropped": 3}, None)
+        assert [next_text(frames) for _ in range(2)] == [f"{ONE} 4", f"{ONE} 5"]
+        store(engine, ONE, 6)
+        assert next_text(frames) == f"{ONE} 6"
+        store(engine, TWO, 2)
+        assert [next_text(frames) for _ in range(2)] == ["dropped", f"{TWO} 2"]
+
+
 def test_a_stream_goes_on_where_its_follower_was(host: Host, engine: Engine) -> None:
     store(engine, ONE, 1, 3)
     with follow(host.url, KEYS.home_token, PATH) as frames:

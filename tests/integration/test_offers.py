@@ -35,7 +35,7 @@ from service.reconciler.places import MAX_REFUSALS, shortage_reason
 from service.reconciler.plan import plan
 from service.reconciler.target import WantedConfig, choose_wanted_config
 from service.reconciler.tick import Reconciler
-from service.state.job_state import lacks_capacity
+from service.state.capacity import lacks_capacity
 from service.state.loader import load_job_states
 from tests.builders import CONTACT, NOW, directive, document, offer, snapshot, spec, vm, worker
 from tests.builders import job as stored

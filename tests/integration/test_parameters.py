@@ -156,7 +156,7 @@ CHANGES: dict[str, Any] = {
         "prices": [{"provider": "aws", "region": "r", "item": "m7i.large", "price": "0.1"}]
     },
     "/v1/sweeps": {"confirm": True},
-    "/v1/models/{signature:path}/actions/forget": None,
+    "/v1/models/{signature:signature}/actions/forget": None,
     "/v1/session": {"token": KEYS.home_token},
     "/v1/session/codes": None,
     "/v1/webhooks": {"url": "https://93.184.216.34/"},
@@ -181,7 +181,7 @@ def test_what_an_answer_names_as_its_location_is_there(client: TestClient) -> No
     app: Any = client.app
     described = dict(app.openapi()["paths"])
     described = {
-        path.replace("{signature}", "{signature:path}"): at for path, at in described.items()
+        path.replace("{signature}", "{signature:signature}"): at for path, at in described.items()
     }
     described["/v1/deliveries"] = described["/v1/telemetry/backfill"]  # its old path
     told: dict[str, int] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from scavenger.protocol import Hello, NotFinite, Progress, StepReport
 from scavenger.schemas.telemetry import TelemetryView
 from service.api.telemetry import parse_report, store_report
 from service.db import clock, directives, jobs, measurements, partitions, vms, workers
-from tests.builders import directive, offer, spec
+from tests.builders import directive, offer, probe, spec
 from tests.integration.house import House
 from tests.integration.test_api import REPORT
 
@@ -97,6 +98,28 @@ def test_buckets_hold_every_extreme_and_a_table_says_the_same(
     heading, *rows = csv.reader(answer.text.splitlines())
     assert heading == ["series", "unit", "at", "low", "high"]
     assert [float(row[4]) for row in rows] == known
+
+
+def test_probes_stand_for_iterations_that_are_no_longer_kept(
+    house: House, engine: Engine, began: datetime
+) -> None:
+    old = began - timedelta(days=40)
+    settled = replace(probe(4, 64), settled_at=old)
+    with engine.begin() as connection:
+        measurements.record_probe(connection, "job_9", settled)
+    wanted = "step_time,noise,samples_per_second,loss"
+    found = ask(house, series=wanted, **{"from": (old - timedelta(days=1)).isoformat()})
+    assert found.iterations_from is not None
+    assert old < found.iterations_from <= clock.now(engine)
+    step, noise, rate, loss = found.series
+    indicators = settled.observation.indicators
+    assert (step.at[0], step.low[0], step.low[1]) == (old, indicators.step_time, None)
+    assert rate.low[0] == pytest.approx(64 / indicators.step_time)
+    assert noise.low[0] == indicators.noise
+    assert len(step.at) == 202, "a probe, a gap and all iterations"
+    assert loss.at[0] >= began
+    later = ask(house, series=wanted, **{"from": found.iterations_from.isoformat()})
+    assert later.iterations_from is None
 
 
 def test_a_span_leaves_out_the_rest(house: House, began: datetime) -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scavenger.money import forecast_dollars
 from scavenger.schemas.curves import LimitChancesView, PointView, point_id
 from service.db.curves import columns_to_points, points_to_columns
-from service.state.curves import curve_money
 
 FIGURES = [name for name, field in PointView.model_fields.items() if field.annotation is float]
 MAY_LACK = (
@@ -22,7 +22,7 @@ MAY_LACK = (
 )
 MONEY = ("cost", "cost_low", "cost_high")
 ANY = st.floats(allow_nan=True, allow_infinity=True)
-AMOUNTS = st.floats(0, 1e300).map(curve_money)
+AMOUNTS = st.floats(0, 1e300).map(forecast_dollars)
 CHANCES = st.none() | st.floats(0, 1)
 
 

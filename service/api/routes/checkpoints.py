@@ -12,6 +12,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from sqlalchemy import Connection
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from scavenger.checkpoints import (
     CHECKPOINT_ID,
@@ -49,8 +50,17 @@ NO_BUCKET = "the checkpoints of this job are in no bucket"
 GIVEN_UP = "this checkpoint was given up: newer ones are there, or its machine began another"
 
 
+class CheckpointPath(StringConvertor):
+    """Name of a checkpoint; none has the name of another route."""
+
+    regex = "(?!newest$|trouble$)[^/]+"
+
+
+register_url_convertor("checkpoint", CheckpointPath())
+
+
 @router.put(
-    "/{checkpoint}",
+    "/{checkpoint:checkpoint}",
     openapi_extra=answers_problems("not_found", "conflict_state", "bucket_unavailable"),
 )
 def put_checkpoint(

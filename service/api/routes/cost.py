@@ -8,13 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import TypeAdapter
 
-from scavenger.schemas.base import MoneyView
+from scavenger.schemas.base import Moment, MoneyView
 from scavenger.schemas.prices import CostEntryView, CostReportView
 from service.api.dependencies import State
 from service.api.openapi import page_responses
 from service.api.pagination import Page
-from service.api.security import GuardedRoute, Viewer
-from service.api.validation import Moment
+from service.api.security import GuardedRoute, ProjectViewer
 from service.db import costs
 from service.state.costs import CostGrouping, CostSpan, divide_cost, missing_costs
 
@@ -34,10 +33,12 @@ CostSince = Annotated[
 
 @router.get(
     "",
-    responses=page_responses("get_cost", by="$request.query.by", since="$request.query.since"),
+    responses=page_responses(
+        "get_cost", **{name: f"$request.query.{name}" for name in ("by", "since", "project")}
+    ),
 )
 def get_cost(
-    app_state: State, user: Viewer, page: Page, by: Grouping = "job", since: CostSince = None
+    app_state: State, user: ProjectViewer, page: Page, by: Grouping = "job", since: CostSince = None
 ) -> CostReportView:
     """Show what the machines of the user's project cost; jobs and days are newest first."""
     listed, until = f"cost by {by}", app_state.now()

@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from scavenger.schemas.events import EventList
 from service.api.dependencies import AppState, State
 from service.api.followers import StreamFilter
-from service.api.openapi import JsonObject, ResponseDocs, answers_problems, page_responses
+from service.api.openapi import ResponseDocs, answers_problems, page_responses
 from service.api.pagination import LongPage, PageQuery
 from service.api.problems import ApiProblem
-from service.api.security import NO_SUCH_JOB, GuardedRoute, Viewer
-from service.api.streams import STREAM_MEDIA_TYPE, Streams, wants_stream
+from service.api.security import NO_SUCH_JOB, GuardedRoute, ProjectViewer, Viewer
+from service.api.streams import LastNumber, Streams, stream_content, wants_stream
 from service.api.validation import JOB_ID_PATTERN, TextRule
 from service.auth.permissions import UserPrincipal
 from service.db import jobs
@@ -46,31 +46,16 @@ OneJob = Annotated[
 NewestEvents = Annotated[
     bool, Query(alias="newest", description="The last events, not the first; of a page only")
 ]
-LastEventId = Annotated[
-    int | None,
-    Header(
-        alias="Last-Event-ID",
-        description="Number of the last event that the follower has; a stream goes on after it, "
-        "and `after` does not count then",
-        ge=0,
-        le=2**53,
-    ),
-]
-STREAM_DOCS: JsonObject = {
-    STREAM_MEDIA_TYPE: {
-        "schema": {
-            "type": "string",
-            "description": "Frames `event` with an id and an EventView, and frames `job` without "
-            "an id and with a JobNewsView",
-        }
-    }
-}
+EVENT_FRAMES = (
+    "Frames `event` with an id and an EventView, and frames `job` without an id and with a "
+    "JobNewsView"
+)
 
 
 def event_responses(operation: str, **parameters: str) -> ResponseDocs:
     """Describe a page of events, and the stream that the same address answers."""
     responses = page_responses(operation, **parameters)
-    responses[200]["content"] = STREAM_DOCS
+    responses[200]["content"] = stream_content(EVENT_FRAMES)
     return responses
 
 
@@ -85,20 +70,22 @@ WantedKinds = Annotated[frozenset[str], Depends(event_kinds)]
 @router.get(
     "/events",
     response_model=EventList,
-    responses=event_responses("list_events", kind="$request.query.kind", job="$request.query.job"),
+    responses=event_responses(
+        "list_events", **{name: f"$request.query.{name}" for name in ("kind", "job", "project")}
+    ),
     openapi_extra=answers_problems("not_found"),
 )
 async def list_events(
     request: Request,
     app_state: State,
     streams: Streams,
-    user: Viewer,
+    user: ProjectViewer,
     page: LongPage,
     kinds: WantedKinds,
     after: AfterEvent = None,
     wanted: OneJob = None,
     is_newest: NewestEvents = False,
-    last: LastEventId = None,
+    last: LastNumber = None,
 ) -> Response | EventList:
     """List what happened to the jobs of the user's project, oldest first; or stream it."""
     if wanted is not None:
@@ -125,7 +112,7 @@ async def get_events(
     kinds: WantedKinds,
     after: AfterEvent = None,
     is_newest: NewestEvents = False,
-    last: LastEventId = None,
+    last: LastNumber = None,
 ) -> Response | EventList:
     """List what happened to a job, oldest first; or stream it."""
     shown = StreamFilter(user.project, job, kinds)

@@ -36,7 +36,7 @@ from service.api.problems import ApiProblem
 from service.api.security import NO_SUCH_JOB, SUBMITTER, VIEWER, GuardedRoute, Submitter, Viewer
 from service.api.validation import JOB_ID_PATTERN
 from service.auth.permissions import UserPrincipal
-from service.db import jobs, packages, plans, prices
+from service.db import curves, jobs, packages, plans, prices
 from service.db.idempotency import StoredAnswer
 from service.db.jobs import record_event
 from service.errors import UnknownCloud, UnknownPrice
@@ -320,7 +320,11 @@ def job_views(
     found = load_with_recent_steps(
         connection, app_state.machine_type, wanted, app_state.now(), parts
     )
-    return [job_view(state, recent, app_state.storage, parts) for state, recent in found]
+    knees = curves.newest_knees(connection, [job.id for job in wanted])
+    return [
+        job_view(state, recent, app_state.storage, parts, knees.get(state.job.id))
+        for state, recent in found
+    ]
 
 
 def job_answer(view: JobView, status: int, **headers: str) -> StoredAnswer:

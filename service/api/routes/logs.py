@@ -9,20 +9,20 @@ from dataclasses import replace
 from typing import Annotated
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Connection
 
 from scavenger.protocol import LogBatch
 from scavenger.schemas.telemetry import LogList
 from service.api.dependencies import AppState, State
 from service.api.followers import LineFilter
-from service.api.openapi import JsonObject, answers_problems, page_responses
+from service.api.openapi import answers_problems, page_responses
 from service.api.pagination import LogPage, PageQuery
 from service.api.problems import ApiProblem
 from service.api.routes.agent import check_own_worker, job_of, storable_text
 from service.api.routes.jobs import find_job
 from service.api.security import CurrentWorker, GuardedRoute, Viewer
-from service.api.streams import STREAM_MEDIA_TYPE, Streams, wants_stream
+from service.api.streams import LastNumber, Streams, stream_content, wants_stream
 from service.api.validation import TextRule
 from service.db import log_lines, vms
 
@@ -46,30 +46,15 @@ AfterLine = Annotated[
     int | None, Query(alias="after", description="Only lines after this number", ge=0, le=2**53)
 ]
 
-
-LastLine = Annotated[
-    int | None,
-    Header(
-        alias="Last-Event-ID",
-        description="Number of the last line that the follower has; a stream goes on after it, "
-        "and `after` and `tail` do not count then",
-        ge=0,
-        le=2**53,
-    ),
-]
-LINE_STREAM_DOCS: JsonObject = {
-    STREAM_MEDIA_TYPE: {
-        "schema": {
-            "type": "string",
-            "description": "Frames `line` with an id and a LogLineView; a frame `end` once the job "
-            "has ended and all its lines are sent",
-        }
-    }
-}
+LINE_FRAMES = (
+    "Frames `line` with an id and a LogLineView; a frame `dropped` with the number of lines that "
+    "are not kept, before the lines by which it grows; a frame `end` once the job has ended and "
+    "all its lines are sent"
+)
 LOG_RESPONSES = page_responses(
     "get_logs", job="$request.path.job", machine="$request.query.machine"
 )
-LOG_RESPONSES[200]["content"] = LINE_STREAM_DOCS
+LOG_RESPONSES[200]["content"] = stream_content(LINE_FRAMES)
 
 
 @router.get(
@@ -88,7 +73,7 @@ async def get_logs(
     machine: MachineName = None,
     tail: TailLength = 200,
     after: AfterLine = None,
-    last: LastLine = None,
+    last: LastNumber = None,
 ) -> Response | LogList:
     """List what the commands of a job printed, oldest first; or stream it until the job ends.
 

@@ -14,7 +14,7 @@ from service.api.job_filters import comma_separated
 from service.api.openapi import answers_problems, page_responses
 from service.api.pagination import Page
 from service.api.problems import ApiProblem
-from service.api.security import NO_SUCH_JOB, GuardedRoute, Viewer
+from service.api.security import NO_SUCH_JOB, GuardedRoute, ProjectViewer
 from service.api.validation import JOB_ID_PATTERN
 from service.db import jobs, machines
 from service.state.machines import machine_view
@@ -37,13 +37,14 @@ MachineStates = Annotated[
 @router.get(
     "",
     responses=page_responses(
-        "list_machines", job="$request.query.job", state="$request.query.state"
+        "list_machines",
+        **{name: f"$request.query.{name}" for name in ("job", "state", "project")},
     ),
     openapi_extra=answers_problems("not_found"),
 )
 def list_machines(
     app_state: State,
-    user: Viewer,
+    user: ProjectViewer,
     page: Page,
     job: MachineJob = None,
     states: MachineStates = None,

@@ -8,6 +8,7 @@ from functools import partial
 from fastapi import APIRouter, Response
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from scavenger.schemas.models import ForgottenModelView, ModelDetailView, StoredModelList
 from service.api.dependencies import AppState, State
@@ -15,7 +16,7 @@ from service.api.idempotency import IdempotentRequestDep
 from service.api.openapi import REPLAYED_HEADER, answers_problems, page_responses
 from service.api.pagination import Page
 from service.api.problems import ApiProblem
-from service.api.security import GuardedRoute, Operator, Viewer
+from service.api.security import GuardedRoute, Operator, ProjectViewer, Viewer
 from service.auth.permissions import UserPrincipal
 from service.db import stored_models
 from service.db.idempotency import StoredAnswer
@@ -28,8 +29,8 @@ router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRout
 MODEL_POSITION = TypeAdapter(tuple[datetime, str, str])
 
 
-@router.get("", responses=page_responses("list_models"))
-def list_models(app_state: State, user: Viewer, page: Page) -> StoredModelList:
+@router.get("", responses=page_responses("list_models", project="$request.query.project"))
+def list_models(app_state: State, user: ProjectViewer, page: Page) -> StoredModelList:
     """List the stored models of the user's project, newest first."""
     before = page.position("models", MODEL_POSITION)
     with app_state.engine.connect() as connection:
@@ -43,8 +44,16 @@ def list_models(app_state: State, user: Viewer, page: Page) -> StoredModelList:
     return StoredModelList(models=views, next_cursor=following)
 
 
-# A signature has slashes, as keys of models do.
-@router.get("/{signature:path}", openapi_extra=answers_problems("not_found"))
+class SignaturePath(StringConvertor):
+    """Signature of a model: it has slashes, as keys of models do, and is no path of an action."""
+
+    regex = "(?:(?!/actions/forget$).)+"
+
+
+register_url_convertor("signature", SignaturePath())
+
+
+@router.get("/{signature:signature}", openapi_extra=answers_problems("not_found"))
 def get_model(app_state: State, user: Viewer, signature: str) -> ModelDetailView:
     """Show a stored model, with what was forecast of its newest jobs and what came of them."""
     with app_state.engine.connect() as connection:
@@ -53,7 +62,7 @@ def get_model(app_state: State, user: Viewer, signature: str) -> ModelDetailView
 
 
 @router.post(
-    "/{signature:path}/actions/forget",
+    "/{signature:signature}/actions/forget",
     response_model=ForgottenModelView,
     responses={200: {"headers": REPLAYED_HEADER}},
     openapi_extra=answers_problems("not_found"),

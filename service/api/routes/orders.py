@@ -22,6 +22,7 @@ from scavenger.schemas.orders import (
     OrderList,
     OrderView,
     PauseRequest,
+    PauseWish,
     ProbeRequest,
     ResizeRequest,
     ResumeRequest,
@@ -221,7 +222,9 @@ def give_order(
     objection = find_objection(state, wish, app_state.storage.location(job, found.spec))
     if objection is not None:
         raise problem_of(objection)
-    if orders.last_number(connection, job) >= MAX_ORDERS:
+    # A pause saves money, and none follows another without a resume between them.
+    is_bounded = not isinstance(wish, PauseWish)
+    if is_bounded and orders.last_number(connection, job) >= MAX_ORDERS:
         why = f"{job} was given {MAX_ORDERS} orders and takes no more: cancel it, and submit it"
         raise ApiProblem("conflict_state", f"{why} again as you want it")
     order = orders.give_order(

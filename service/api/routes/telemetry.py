@@ -11,13 +11,13 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from scavenger.errors import DocumentProblem
 from scavenger.job.fields import closest_name
+from scavenger.schemas.base import Moment
 from scavenger.schemas.telemetry import TelemetryView
 from service.api.dependencies import AppState, State
 from service.api.openapi import answers_problems
 from service.api.problems import ApiProblem
 from service.api.routes.jobs import find_job
 from service.api.security import VIEWER, GuardedRoute
-from service.api.validation import Moment
 from service.db.jobs import StoredJob
 from service.state.telemetry import TelemetryQuery, load_telemetry, series_names
 
