@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import cache
+from importlib import import_module
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -94,6 +96,8 @@ def build_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await run_sync(store_home_token, app_state, keys)
+        # The library that finds knees takes seconds to import, for which the first plan would wait.
+        threading.Thread(target=import_module, args=("kneed",), daemon=True).start()
         yield
 
     app = Application(

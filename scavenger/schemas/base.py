@@ -35,9 +35,6 @@ def refuse_word(value: object) -> object:
     return value
 
 
-WholeNumber = Annotated[int, BeforeValidator(refuse_word)]
-
-
 class View(BaseModel):
     """Base of every answer: frozen. Old clients ignore fields that newer controllers add.
 

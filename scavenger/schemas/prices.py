@@ -6,9 +6,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from scavenger.schemas.base import Moment, MoneyView, View, WholeNumber
+from scavenger.schemas.base import Moment, MoneyView, View, refuse_word
 
 PriceUnit = Literal["machine_hour", "vcpu_hour", "gib_hour", "disk_gib_month", "address_hour"]
 
@@ -61,7 +61,7 @@ class PriceRow(BaseModel):
     vcpus: Annotated[Amount, Field(le=100_000)] | None = None
     memory_gib: Annotated[Amount, Field(le=1_000_000)] | None = None
     accelerator: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,62}$")] = ""
-    accelerators: Annotated[WholeNumber, Field(ge=0, le=1024)] = 0
+    accelerators: Annotated[int, Field(ge=0, le=1024), BeforeValidator(refuse_word)] = 0
     as_of: Moment | None = None
 
 
