@@ -122,7 +122,7 @@ async def narrow_to_project(user: Viewer, project: ProjectParameter = None) -> U
     if project is None:
         return user
     if user.sees(project):
-        return replace(user, project=project)
+        return replace(user, project=storable(project))
     raise ApiProblem("forbidden", f"this token sees the project {user.project}: leave out project")
 
 

@@ -100,7 +100,7 @@ def hold_until_chosen(workplace: Path) -> None:
     held, script, job = (workplace / name for name in ("held", "train.py", "job.yaml"))
     held.touch()
     line = "        loss.backward()\n"
-    pace = f"        time.sleep(0.002 * len(places) * os.path.exists({str(held)!r}))\n"
+    pace = f"        time.sleep(0.001 * len(places) * os.path.exists({str(held)!r}))\n"
     text = script.read_text().replace(line, pace + line)
     script.write_text("import os\nimport time\n\n" + text)
     job.write_text(job.read_text().replace("epochs: 45", f"epochs: {EPOCHS_OF_TEST}"))

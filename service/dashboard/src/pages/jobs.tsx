@@ -108,7 +108,9 @@ function columnsOf(jobs: readonly Job[], chosen: ReadonlySet<string>, choose: (c
     choose(next);
   };
   const isAll = jobs.length > 0 && jobs.every((job) => chosen.has(job.id));
-  return [
+  // A column that says the same in each row takes the room of others on a narrow screen.
+  const isNeedless = { advice: !jobs.some((job) => job.advice?.config || moveOf(job)), project: new Set(jobs.map((job) => job.project)).size < 2 };
+  const columns: Column<Job>[] = [
     {
       name: "select",
       head: <input type="checkbox" aria-label="Select all that are listed" checked={isAll} onChange={() => choose(new Set(isAll ? [] : jobs.map((job) => job.id)))} />,
@@ -134,6 +136,7 @@ function columnsOf(jobs: readonly Job[], chosen: ReadonlySet<string>, choose: (c
     { name: "age", value: (job) => job.created_at, cell: (job) => <Moment at={job.created_at} isAge />, isNumber: true },
     { name: "project", value: (job) => job.project ?? "", cell: (job) => job.project ?? "" },
   ];
+  return columns.filter(({ name }) => !isNeedless[name as keyof typeof isNeedless]);
 }
 
 /** Says where the knee has moved to: what is the same there as where the job runs is left out. */
