@@ -56,11 +56,11 @@ def free_port() -> int:
 
 
 def paced(name: str, **changes: Any) -> dict[str, Any]:
-    """A job that trains for an hour, on one or two workers, at the pace of a law."""
+    """A job that trains for hours, on one or two workers, at the pace of a law."""
     return {
         "name": name,
         "model": {"key": f"tests/{name}", "dataset_size": 4096},
-        "target": {"epochs": 2000, "at_batch": 16},
+        "target": {"epochs": 1000, "at_batch": 16},
         "limits": {"workers": "1..2", "batch": [16, 64], "max_cost": "50 USD", "max_time": "10h"},
         "price": "3.60 USD/h",
         "run": {"command": [sys.executable, str(PACED)], "directory": str(PACED.parent)},

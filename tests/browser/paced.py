@@ -1,7 +1,8 @@
 """A training script whose iterations take as long as a law says, however busy the computer is.
 
-Sleeping costs no processor, so the curve of the job is smooth and the same on every computer. The
-gradients are real.
+Sleeping costs no processor, so the curve of the job is smooth and the same on every computer. A
+sleep is long beside the exchange of two workers, so that two of them are the faster configuration
+on a busy computer too. The gradients are real.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import worker_agent
 
 SAMPLES, FEATURES = 4096, 16
-SECONDS_PER_SAMPLE = 0.0005
+SECONDS_PER_SAMPLE = 0.002
 
 
 def main() -> None:
