@@ -114,10 +114,13 @@ describe.each(SEEDS)("a cloud of options, seed %i", (seed) => {
     for (const { workers, batch } of options) expect(memoryLeft(memory, workers, batch) >= 0).toBe(Math.ceil(batch / workers) <= 56);
   });
 
-  test("labels stay inside the plot and apart from each other", () => {
+  test.each([
+    [700, 400, 4],
+    [428, 224, 3],
+  ])("labels stay inside a plot of %i times %i and apart from each other", (width, height, count) => {
     const draw = random(seed + 1);
-    const area = { left: 60, top: 10, width: 700, height: 400 };
-    const wanted = Array.from({ length: 4 }, (_, index) => ({ id: String(index), x: 80 + 640 * draw(), y: 30 + 360 * draw(), lines: ["fastest  K=24 B=1024", "43m00s · $2.30"] }));
+    const area = { left: 60, top: 10, width, height };
+    const wanted = Array.from({ length: count }, (_, index) => ({ id: String(index), x: area.left + width * draw(), y: area.top + height * draw(), lines: ["fastest  K=24 B=1024", "43m00s · $2.30"] }));
     const placed = placeLabels(wanted, wanted.map((each) => ({ ...each, weight: 12 })), [], area);
     for (const [index, { box }] of placed.entries()) {
       expect(box.left >= area.left && box.left + box.width <= area.left + area.width).toBe(true);

@@ -21,17 +21,9 @@ export interface Placed extends Wanted {
 const CHARACTER = 7.3; // wide enough for fonts with wide capitals and signs
 const LINE = 15;
 const PADDING = 5;
-const DISTANCES = [14, 30, 52, 84];
-const DIRECTIONS = [
-  [1, -1],
-  [1, 1],
-  [-1, -1],
-  [-1, 1],
-  [0, -1],
-  [0, 1],
-  [1, 0],
-  [-1, 0],
-] as const;
+const DISTANCES = [14, 30, 52, 84, 130];
+// How far a label stands from its mark along one axis, and on which side of it; 0 is centred.
+const PLACES = [0, ...DISTANCES, ...DISTANCES.map((distance) => -distance)];
 
 export function boxSize(lines: readonly string[]): { width: number; height: number } {
   const longest = Math.max(...lines.map((line) => line.length));
@@ -49,15 +41,10 @@ export function placeLabels(
   for (const label of wanted) {
     const { width, height } = boxSize(label.lines);
     let best: { box: Box; price: number } | null = null;
-    for (const [ring, distance] of DISTANCES.entries()) {
-      for (const [dx, dy] of DIRECTIONS) {
-        const box = {
-          left: label.x + dx * distance + (dx === 0 ? -width / 2 : dx < 0 ? -width : 0),
-          top: label.y + dy * distance + (dy === 0 ? -height / 2 : dy < 0 ? -height : 0),
-          width,
-          height,
-        };
-        const price = ring * 2 + priceOf(box, label, [...fixed, ...placed.map((each) => each.box)], marks, area);
+    for (const right of PLACES) {
+      for (const down of PLACES) {
+        const box = keepInside({ left: startOf(label.x, right, width), top: startOf(label.y, down, height), width, height }, area);
+        const price = lengthOf(box, label) / 10 + priceOf(box, label, [...fixed, ...placed.map((each) => each.box)], marks);
         if (best === null || price < best.price) best = { box, price };
       }
     }
@@ -66,14 +53,24 @@ export function placeLabels(
   return placed;
 }
 
-function priceOf(
-  box: Box,
-  own: Wanted,
-  taken: readonly Box[],
-  marks: readonly { x: number; y: number; weight: number }[],
-  area: Box,
-): number {
-  let price = 1000 * outside(box, area);
+function startOf(mark: number, distance: number, extent: number): number {
+  if (distance === 0) return mark - extent / 2;
+  return distance < 0 ? mark + distance - extent : mark + distance;
+}
+
+function keepInside(box: Box, area: Box): Box {
+  const left = Math.max(Math.min(box.left, area.left + area.width - box.width), area.left);
+  const top = Math.max(Math.min(box.top, area.top + area.height - box.height), area.top);
+  return { ...box, left, top };
+}
+
+function lengthOf(box: Box, { x, y }: Wanted): number {
+  const end = nearestPoint(box, x, y);
+  return Math.hypot(end.x - x, end.y - y);
+}
+
+function priceOf(box: Box, own: Wanted, taken: readonly Box[], marks: readonly { x: number; y: number; weight: number }[]): number {
+  let price = 0;
   for (const other of taken) if (overlaps(box, other)) price += 500;
   for (const mark of marks) {
     if (mark.x === own.x && mark.y === own.y) continue;
@@ -81,14 +78,6 @@ function priceOf(
   }
   if (contains(box, own.x, own.y, 8)) price += 400;
   return price;
-}
-
-function outside(box: Box, area: Box): number {
-  const left = Math.max(area.left - box.left, 0);
-  const right = Math.max(box.left + box.width - area.left - area.width, 0);
-  const top = Math.max(area.top - box.top, 0);
-  const bottom = Math.max(box.top + box.height - area.top - area.height, 0);
-  return left + right + top + bottom > 0 ? 1 + (left + right + top + bottom) / 100 : 0;
 }
 
 export function overlaps(one: Box, other: Box): boolean {
@@ -106,6 +95,10 @@ function contains(box: Box, x: number, y: number, margin: number): boolean {
 
 /** Returns where the line from a mark to its label ends: at the nearest point of the label's edge. */
 export function leaderEnd({ box, x, y }: Placed): { x: number; y: number } {
+  return nearestPoint(box, x, y);
+}
+
+function nearestPoint(box: Box, x: number, y: number): { x: number; y: number } {
   return {
     x: Math.min(Math.max(x, box.left), box.left + box.width),
     y: Math.min(Math.max(y, box.top), box.top + box.height),
