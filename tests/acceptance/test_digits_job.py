@@ -97,7 +97,10 @@ def kill_machine(victim: psutil.Process) -> None:
 @pytest.mark.parametrize(
     ("kill", "kind", "words", "goes_on"),
     [
-        (kill_process, "restart", "killed by SIGKILL", "started again: going on with K=1"),
+        pytest.param(
+            *(kill_process, "restart", "killed by SIGKILL", "started again: going on with K=1"),
+            marks=pytest.mark.slow,
+        ),
         (kill_machine, "vm_gone", "is gone", "the survivors go on with K=1"),
     ],
 )

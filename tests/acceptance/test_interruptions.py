@@ -22,7 +22,7 @@ def stage(open_directory: Path) -> Iterator[Stage]:
     "name",
     [
         "train:notice:leader",
-        "train:none:other",
+        pytest.param("train:none:other", marks=pytest.mark.slow),
         pytest.param("drain:none:other", marks=pytest.mark.slow),
     ],
 )

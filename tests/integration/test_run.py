@@ -51,7 +51,7 @@ def rows_in(path: Path) -> list[MeasuredStep]:
         (["plain.py"], [PYTHON], 1, 57),
         (["iterable.py"], [PYTHON], 1, 39),
         (["keywords.py"], [PYTHON], 1, 5),
-        (["ddp.py"], TORCHRUN, 2, 56),
+        pytest.param(["ddp.py"], TORCHRUN, 2, 56, marks=pytest.mark.slow),
         (["ddp_amp_accumulate.py"], TORCHRUN, 2, 30),
         (["torchrun_checkpoint.py", "2", "snapshot.pt"], TORCHRUN, 2, 58),
     ],
