@@ -13,9 +13,9 @@ demo: $(READY)  ## Train, search, resize and remember, on this machine
 demo-aws: $(READY)  ## The same job on machines of a stand-in for EC2 on this computer; Linux only
 	@$(BIN)/python -m tests.machines
 
-test: $(READY) browser  ## All checks, and all tests but the slow ones, on two cores
+test: $(READY) browser  ## All checks, and all tests but the slow ones
 	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
 
 test-browser: $(READY) browser  ## All tests of the dashboard, in a real browser

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,8 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from service.db.database import migrate
 from service.postgres.server import SERVER_SETTINGS, EmbeddedPostgres
-
-NUMBERS = count(1)
+from tests.databases import DatabasePool
 
 # How long an example takes says how busy the computer is, and nothing else.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -71,15 +69,19 @@ def admin(postgres: EmbeddedPostgres) -> Iterator[Connection]:
     engine.dispose()
 
 
+@pytest.fixture(scope="session")
+def databases(postgres: EmbeddedPostgres, admin: Connection) -> DatabasePool:
+    return DatabasePool(admin, postgres.url)
+
+
 @pytest.fixture
-def engine(postgres: EmbeddedPostgres, admin: Connection) -> Iterator[Engine]:
+def engine(postgres: EmbeddedPostgres, databases: DatabasePool) -> Iterator[Engine]:
     """A fresh database with the schema in it."""
-    name = f"test{next(NUMBERS)}"
-    admin.execute(text(f"CREATE DATABASE {name} TEMPLATE template"))
+    name = databases.take()
     engine = create_engine(postgres.url(name))
     yield engine
     engine.dispose()
-    admin.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    databases.give_back(name)
 
 
 def run(server: EmbeddedPostgres, command: str) -> None:
