@@ -44,7 +44,7 @@ export function placeLabels(
     for (const right of PLACES) {
       for (const down of PLACES) {
         const box = keepInside({ left: startOf(label.x, right, width), top: startOf(label.y, down, height), width, height }, area);
-        const price = lengthOf(box, label) / 10 + priceOf(box, label, [...fixed, ...placed.map((each) => each.box)], marks);
+        const price = lengthOf(box, label) / 5 + priceOf(box, label, [...fixed, ...placed.map((each) => each.box)], marks);
         if (best === null || price < best.price) best = { box, price };
       }
     }
