@@ -22,6 +22,7 @@ from worker_agent.state.progress import Stateful, TrainingProgress, TrainingSnap
 # The module that a script imports, and where the agent's implementation is: one line each.
 FRAMEWORKS = {
     "torch": "worker_agent.pytorch.framework:FRAMEWORK",
+    "tensorflow": "worker_agent.tensorflow.framework:FRAMEWORK",
 }
 # Parameter servers run the optimizers of this framework only; all others step on the workers.
 SHARD_FACTORY = "worker_agent.pytorch.server_shard:shard_factory"

@@ -13,10 +13,8 @@ same neurons otherwise; a deterministic job seeds all streams anew in each itera
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -44,6 +42,7 @@ from worker_agent.pytorch.transfer import (
 )
 from worker_agent.state.codec import decode_state
 from worker_agent.state.progress import Stateful, TrainingProgress, TrainingSnapshot, collect_states
+from worker_agent.state.seeds import mix_seed, seed_python_and_numpy
 
 WEIGHT_PREFIXES = ("parameters/", "buffers/", "others/")
 STATE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RuntimeError)
@@ -318,7 +317,6 @@ def place_slot(value: Any, parameter: Tensor, group: dict[str, Any]) -> Any:
     return match_layout(parameter, value.to(parameter.device)) if is_with_parameter else value
 
 
-NUMPY_SEEDS = 1 << 32
 _CUDA: Any = torch.cuda  # not annotated in part
 
 
@@ -359,17 +357,9 @@ def seed_iteration(seed: int, first_sample_position: int) -> None:
     seed_all(mix_seed(b"iteration", seed, first_sample_position))
 
 
-def mix_seed(purpose: bytes, *numbers: int) -> int:
-    """Return 64 bits that differ for all purposes and numbers, the same on every machine."""
-    words = [number % (1 << 64) for number in numbers]
-    packed = struct.pack(f"<{len(words)}Q", *words)
-    return int.from_bytes(blake2b(packed, digest_size=8, person=purpose).digest())
-
-
 def seed_all(seed: int) -> None:
     """Seed every generator; _CUDA's only where it is in use, as starting it takes seconds."""
     torch.default_generator.manual_seed(seed)
     if _CUDA.is_initialized():
         torch.cuda.manual_seed(seed)
-    np.random.seed(seed % NUMPY_SEEDS)
-    random.seed(seed)
+    seed_python_and_numpy(seed)

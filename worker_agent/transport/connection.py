@@ -53,6 +53,7 @@ class MessageKind(IntEnum):
     TAKE = 9
     FINISH = 10
     STORE = 11
+    EXCHANGE = 12
     DONE = 20
     FENCED = 21
 

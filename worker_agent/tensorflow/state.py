@@ -1,0 +1,274 @@
+"""`TrainingState`: the variables of a Keras model and its optimizer, for newcomers and checkpoints.
+
+A state is checked against the variables here before anything is changed. Variables are compared by
+place, shape and type: Keras counts the layers of a process in their names, so two workers that
+built other models before may call one variable differently.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from pydantic import JsonValue, TypeAdapter
+from pydantic_core import to_json
+
+from worker_agent.errors import StateRefused
+from worker_agent.state.codec import EncodedState, decode_state, encode_state
+from worker_agent.state.progress import (
+    HostArray,
+    Stateful,
+    TrainingProgress,
+    TrainingSnapshot,
+    collect_states,
+)
+from worker_agent.state.seeds import mix_seed
+from worker_agent.tensorflow.optimizer import backing_variable
+from worker_agent.transport.mesh import Mesh
+
+Array = npt.NDArray[Any]
+FRAMEWORK_NAME = "tensorflow"
+STATE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, tf.errors.OpError)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """What a newcomer must know of an array to make room for it.
+
+    Attributes:
+        dtype: Name of its type as TensorFlow says it, such as ``float32``.
+        shape: Its sizes.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: Array) -> ArrayInfo:
+        return cls(tf.as_dtype(array.dtype).name, tuple(array.shape))
+
+    @property
+    def size(self) -> int:
+        """Bytes of its values."""
+        return int(np.prod(self.shape, dtype=np.int64)) * tf.as_dtype(self.dtype).size
+
+    def read(self, content: Any) -> Array:
+        """Return the array whose values these bytes are, without a copy."""
+        values = np.frombuffer(content, dtype=tf.as_dtype(self.dtype).as_numpy_dtype)
+        return values.reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class StateManifest:
+    """A state without the values of its arrays.
+
+    Attributes:
+        clock: Where training stands.
+        tree: The plain part of the state.
+        arrays: The arrays' facts by name, in the order in which they travel.
+        refusal: Why the state cannot be sent; empty when it can.
+    """
+
+    clock: TrainingProgress
+    tree: JsonValue
+    arrays: dict[str, ArrayInfo]
+    refusal: str = ""
+
+
+_MANIFEST: TypeAdapter[StateManifest] = TypeAdapter(StateManifest)
+
+
+class TrainingState:
+    """Everything of a training process that the next iteration depends on.
+
+    Args:
+        model: A model of Keras 3 or tf_keras that is built.
+        optimizer: Its optimizer, built too.
+        extra_state: What else has a state, by name.
+
+    Raises:
+        StateRefused: Something in the extra state cannot be saved or sent.
+    """
+
+    def __init__(
+        self, model: Any, optimizer: Any, extra_state: Mapping[str, Stateful] | None = None
+    ) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.extra_state = dict(extra_state or {})
+        encode(collect_states(self.extra_state))
+
+    def broadcast(self, mesh: Mesh, source: int, progress: TrainingProgress) -> TrainingProgress:
+        """Make every member equal to the source; returns the source's progress.
+
+        Raises:
+            StateRefused: The source's state cannot be sent (on all members), or does not fit
+                here (on this member only); nothing was changed.
+            GenerationBroken: A member is gone.
+        """
+        if mesh.rank == source:
+            self._send(mesh, progress)
+            return progress
+        said = _MANIFEST.validate_json(bytes(mesh.receive_from(source)))
+        if said.refusal:
+            raise StateRefused(said.refusal)
+        content = mesh.receive_from(source)
+        arrays, start = {}, 0
+        for name, info in said.arrays.items():
+            arrays[name] = info.read(content[start : start + info.size])
+            start += info.size
+        self._take_over(said.tree, arrays)
+        return said.clock
+
+    def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
+        """Copy the state; raises StateRefused if something in it cannot be saved."""
+        encoded = encode({**self._states(), "random": random_states()})
+        arrays = {
+            name: HostArray(info.dtype, info.shape, np.ascontiguousarray(array).tobytes())
+            for name, array in encoded.arrays.items()
+            for info in [ArrayInfo.of(array)]
+        }
+        return TrainingSnapshot(progress, encoded.tree, arrays)
+
+    def restore(self, snapshot: TrainingSnapshot) -> TrainingProgress:
+        """Take over a snapshot; it may have been taken with another number of workers.
+
+        Raises:
+            StateRefused: It does not fit; nothing was changed, unless the message says that an
+                object of the script refused its part.
+        """
+        try:
+            arrays = {
+                name: ArrayInfo(each.dtype, each.shape).read(each.content)
+                for name, each in snapshot.arrays.items()
+            }
+        except STATE_ERRORS as error:
+            raise StateRefused(f"the arrays of the state are damaged: {error}") from error
+        state = self._take_over(snapshot.tree, arrays)
+        try:
+            restore_random_states(state["random"])
+        except STATE_ERRORS as error:
+            raise StateRefused(f"the state cannot be taken over: {error!r}") from error
+        return snapshot.progress
+
+    def reseed(self, *numbers: int, purpose: bytes = b"iteration") -> None:
+        """Set the model's own random streams, such as those of dropout."""
+        for place, variable in enumerate(self._variables()["model"]):
+            if is_seed_state(variable):
+                mixed = mix_seed(purpose, *numbers, place)
+                words = np.array([mixed & 0xFFFFFFFF, mixed >> 32], dtype=np.uint32)
+                variable.assign(words.astype(variable.dtype.as_numpy_dtype))
+
+    def _send(self, mesh: Mesh, progress: TrainingProgress) -> None:
+        try:
+            encoded = encode(self._states())
+        except StateRefused as refused:
+            said = StateManifest(progress, None, {}, refusal=str(refused))
+            mesh.broadcast(to_json(said, inf_nan_mode="strings"), mesh.rank)
+            raise
+        facts = {name: ArrayInfo.of(array) for name, array in encoded.arrays.items()}
+        said = StateManifest(progress, encoded.tree, facts)
+        mesh.broadcast(to_json(said, inf_nan_mode="strings"), mesh.rank)
+        content = [
+            np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            for array in encoded.arrays.values()
+        ]
+        mesh.send_to_all(content, sum(info.size for info in facts.values()))
+
+    def _variables(self) -> dict[str, list[Any]]:
+        return {
+            "model": [backing_variable(each) for each in self.model.variables],
+            "optimizer": [backing_variable(each) for each in self.optimizer.variables],
+        }
+
+    def _states(self) -> dict[str, Any]:
+        """Return everything that is the same on all workers."""
+        return {
+            "framework": FRAMEWORK_NAME,
+            **{kind: dict(enumerate(each)) for kind, each in self._variables().items()},
+            "names": [each.name for each in self._variables()["model"]],
+            "carried": collect_states(self.extra_state),
+        }
+
+    def _take_over(self, tree: JsonValue, arrays: Mapping[str, Array]) -> dict[str, Any]:
+        """Check a whole state, then assign it; returns it."""
+        state: Any = decode_state(tree, arrays)
+        if not isinstance(state, dict) or state.get("framework") != FRAMEWORK_NAME:
+            raise StateRefused("the state is not of a model of TensorFlow")
+        try:
+            for kind, mine in self._variables().items():
+                refuse_mismatch(kind, state[kind], mine)
+            names = sorted(state["carried"])
+        except STATE_ERRORS as error:
+            raise StateRefused(f"the state cannot be taken over: {error!r}") from error
+        if names != sorted(self.extra_state):
+            mine_too = sorted(self.extra_state)
+            raise StateRefused(
+                f"the state contains objects named {names}; this script has {mine_too}"
+            )
+        for kind, mine in self._variables().items():
+            for place, variable in enumerate(mine):
+                variable.assign(state[kind][place])
+        for name, stateful in self.extra_state.items():
+            try:
+                stateful.load_state_dict(state["carried"][name])
+            except STATE_ERRORS as error:
+                raise StateRefused(f"the state cannot be taken over: {name}: {error!r}") from error
+        return state
+
+
+def encode(state: object) -> EncodedState:
+    """Take a state apart; TensorFlow's variables and tensors become NumPy arrays."""
+
+    def find_array(value: object, _: str) -> Array | None:
+        if isinstance(value, tf.Variable | tf.Tensor):
+            array: Array = np.asarray(value.numpy())
+            return array
+        return None
+
+    return encode_state(state, find_array)
+
+
+def refuse_mismatch(kind: str, theirs: Mapping[int, Any], mine: Sequence[Any]) -> None:
+    """Say what the first variable that does not fit is in the state and here.
+
+    Raises:
+        StateRefused: There is one.
+    """
+    if len(theirs) != len(mine):
+        raise StateRefused(
+            f"the {kind} has {len(theirs)} variables in the state and {len(mine)} here"
+        )
+    for place, variable in enumerate(mine):
+        there = ArrayInfo.of(np.asarray(theirs[place]))
+        here = ArrayInfo(variable.dtype.name, tuple(variable.shape))
+        if there != here:
+            raise StateRefused(
+                f"{variable.name} of the {kind} is {there.dtype} {there.shape} in the state and"
+                f" {here.dtype} {here.shape} here"
+            )
+
+
+def is_seed_state(variable: Any) -> bool:
+    """Whether this is the state of a ``keras.random.SeedGenerator``."""
+    is_pair = tuple(variable.shape) == (2,) and variable.dtype in (tf.uint32, tf.int32)
+    return is_pair and "seed_generator_state" in variable.name
+
+
+def random_states() -> dict[str, Any]:
+    """Return the states of Python's and NumPy's generators, for ``encode``."""
+    return {"python": random.getstate(), "numpy": np.random.get_state(legacy=False)}
+
+
+def restore_random_states(states: dict[str, Any]) -> None:
+    """Give the generators the states that ``random_states`` returned.
+
+    Raises:
+        ValueError, TypeError, KeyError: They are not states of these generators.
+    """
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])

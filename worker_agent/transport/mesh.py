@@ -1,0 +1,367 @@
+"""`Mesh`: the members of a generation, each connected to every other one, exchange arrays.
+
+A framework whose own group cannot change while it trains averages its gradients here. All members
+call the same methods in the same order. Sending and receiving overlap on one thread, so two
+members that send to each other never wait for each other.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from worker_agent.errors import GenerationBroken, MalformedFrame
+from worker_agent.transport.connection import (
+    HEADER_LAYOUT,
+    Buffer,
+    FramedConnection,
+    FrameHeader,
+    MessageKind,
+    Numbers,
+    array_bytes,
+    connect,
+    pack_numbers,
+    parse_frame_header,
+    unpack_numbers,
+)
+from worker_agent.transport.server import FrameServer, authenticate
+
+ABORT_CHECK_EVERY = 0.5  # seconds
+PEER_ARRIVAL_TIMEOUT = 5.0  # seconds; all members have met before they connect
+MAX_EXCHANGED_BYTES = 1 << 36
+
+Vector = npt.NDArray[Any]
+
+
+class PeerListener:
+    """Accepts the connections of other members of this worker's generations.
+
+    Args:
+        host: Address to listen on.
+        secret: What a connection has to prove that it knows.
+
+    Attributes:
+        address: ``host:port`` where the others connect.
+    """
+
+    def __init__(self, host: str, secret: str) -> None:
+        self.changed = threading.Condition()
+        self.arrived: dict[tuple[str, int], tuple[FramedConnection, threading.Event]] = {}
+        self.server = FrameServer(host, self._keep, secret=secret)
+        self.address = self.server.address
+        threading.Thread(target=self.server.serve, daemon=True).start()
+
+    def take(
+        self, label: str, ranks: Iterable[int], should_abort: Callable[[], bool]
+    ) -> dict[int, tuple[FramedConnection, threading.Event]]:
+        """Wait until members of these ranks have connected for one mesh, and return them.
+
+        Raises:
+            GenerationBroken: One does not come, or the wait is given up.
+        """
+        deadline = time.monotonic() + PEER_ARRIVAL_TIMEOUT
+        wanted = [(label, rank) for rank in ranks]
+        with self.changed:
+            while missing := [key for key in wanted if key not in self.arrived]:
+                if should_abort() or time.monotonic() > deadline:
+                    raise GenerationBroken(f"member {missing[0][1]} of {label} did not connect")
+                self.changed.wait(0.05)
+            return {key[1]: self.arrived.pop(key) for key in wanted}
+
+    def close(self) -> None:
+        """Refuse connections, and end those that no mesh has taken."""
+        self.server.close()
+        with self.changed:
+            for _, is_over in self.arrived.values():
+                is_over.set()
+            self.arrived.clear()
+
+    def _keep(self, connection: FramedConnection) -> None:
+        """Keep a connection open until the mesh that takes it is closed."""
+        header = connection.receive_header(max_payload=0)
+        label = connection.receive_metadata(header).decode(errors="replace")
+        is_over = threading.Event()
+        with self.changed:
+            self.arrived[label, header.iteration] = connection, is_over
+            self.changed.notify_all()
+        is_over.wait()
+
+
+class Mesh:
+    """The connections of one member to all others.
+
+    Args:
+        rank: Rank of this member, from 0.
+        peers: A connection to each other member, by rank.
+        should_abort: Called while waiting; True gives up.
+        on_close: Called when the connections are closed.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        peers: Mapping[int, FramedConnection],
+        should_abort: Callable[[], bool],
+        on_close: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        self.rank, self.peers, self.should_abort = rank, dict(sorted(peers.items())), should_abort
+        self.size = len(self.peers) + 1
+        self.on_close = on_close
+        self.number = 0  # of the exchange, by which members notice that they are not in step
+
+    def exchange(
+        self,
+        sent: Mapping[int, Sequence[Buffer]],
+        received: Mapping[int, memoryview],
+        metadata: bytes = b"",
+    ) -> dict[int, bytes]:
+        """Send a frame to some members, and fill buffers with the frames of some.
+
+        Args:
+            sent: What to send, by rank.
+            received: Where to put what comes, by rank; as large as what comes.
+            metadata: Goes with each frame; of the same size for all members.
+
+        Returns:
+            The metadata of the frames that came, by rank.
+
+        Raises:
+            GenerationBroken: A member is gone or not in step, or the wait was given up. The mesh
+                is of no more use.
+        """
+        self.number += 1
+        transfers = [
+            _Transfer(self.number, connection, sent.get(rank), received.get(rank), metadata)
+            for rank, connection in self.peers.items()
+        ]
+        try:
+            self._run([transfer for transfer in transfers if transfer.advance()])
+        except (OSError, MalformedFrame) as error:
+            raise GenerationBroken(f"another member is gone: {error}") from error
+        came = zip(self.peers, transfers, strict=True)
+        return {rank: bytes(each.metadata) for rank, each in came if rank in received}
+
+    def all_reduce(self, vector: Vector, metadata: bytes = b"") -> dict[int, bytes]:
+        """Replace a vector by the sum over all members, the same to the last bit on each.
+
+        Each member adds one part of the vector, in the order of ranks: 2 (K - 1) / K of its bytes
+        leave every member, which is the least that an all-reduce can send.
+
+        Args:
+            vector: Contiguous, of one dimension; the same length and type on all members.
+            metadata: Goes to every member; of the same size on all.
+
+        Returns:
+            The others' metadata by rank.
+        """
+        edges = [len(vector) * part // self.size for part in range(self.size + 1)]
+        parts = [vector[low:high] for low, high in zip(edges, edges[1:], strict=False)]
+        mine = parts[self.rank]
+        theirs = {rank: np.empty_like(mine) for rank in self.peers}
+        told = self.exchange(
+            {rank: [array_bytes(parts[rank])] for rank in self.peers},
+            {rank: array_bytes(part) for rank, part in theirs.items()},
+            metadata,
+        )
+        for rank in range(self.size):
+            if rank == 0:
+                total = mine.copy() if self.rank == 0 else theirs[0]
+            else:
+                total += mine if rank == self.rank else theirs[rank]
+        mine[:] = total
+        self.exchange(
+            {rank: [array_bytes(mine)] for rank in self.peers},
+            {rank: array_bytes(parts[rank]) for rank in self.peers},
+        )
+        return told
+
+    def all_gather(self, numbers: Sequence[float]) -> list[Numbers]:
+        """Return the numbers of all members by rank; as many on each."""
+        own = pack_numbers(numbers)
+        nothing = {rank: memoryview(b"") for rank in self.peers}
+        told = self.exchange({rank: [] for rank in self.peers}, nothing, own)
+        return [unpack_numbers(told.get(rank, own)) for rank in range(self.size)]
+
+    def broadcast(self, content: bytes, source: int) -> bytes:
+        """Return the source's content; the other members' argument is ignored."""
+        if self.rank == source:
+            self.send_to_all([content], len(content))
+            return content
+        return bytes(self.receive_from(source))
+
+    def send_to_all(self, content: Sequence[Buffer], size: int) -> None:
+        """Send so many bytes to all members, which call ``receive_from`` meanwhile."""
+        everyone = dict.fromkeys(self.peers, content)
+        self.exchange({rank: [] for rank in self.peers}, {}, pack_numbers([size]))
+        self.exchange(everyone, {})
+
+    def receive_from(self, source: int) -> memoryview:
+        """Return what the source sends."""
+        told = self.exchange({}, {source: memoryview(b"")}, pack_numbers([0]))
+        size = int(unpack_numbers(told[source])[0])
+        if not 0 <= size <= MAX_EXCHANGED_BYTES:
+            raise GenerationBroken(f"a member announces {size} bytes")
+        content = array_bytes(np.empty(size, np.uint8))
+        self.exchange({}, {source: content})
+        return content
+
+    def close(self) -> None:
+        """Close all connections, by which the other members notice it."""
+        for connection in self.peers.values():
+            connection.close()
+        for act in self.on_close:
+            act()
+
+    def _run(self, transfers: Sequence[_Transfer]) -> None:
+        waiting = {each.descriptor: each for each in transfers}
+        poll = select.poll()
+        for each in transfers:
+            poll.register(each.descriptor, each.events)
+        checked = time.monotonic()
+        while waiting:
+            for descriptor, _ in poll.poll(ABORT_CHECK_EVERY * 1000):
+                each = waiting[descriptor]
+                if each.advance():
+                    poll.modify(descriptor, each.events)
+                else:
+                    poll.unregister(descriptor)
+                    del waiting[descriptor]
+            now = time.monotonic()
+            if waiting and now - checked >= ABORT_CHECK_EVERY:
+                checked = now
+                if self.should_abort():
+                    raise GenerationBroken("gave up waiting for another member")
+
+
+class _Transfer:
+    """One frame to a member and one from it, each optional, as far as they have come."""
+
+    def __init__(
+        self,
+        number: int,
+        connection: FramedConnection,
+        sent: Sequence[Buffer] | None,
+        received: memoryview | None,
+        metadata: bytes,
+    ) -> None:
+        self.socket, self.descriptor = connection.connection, connection.connection.fileno()
+        self.number, self.header = number, bytearray(HEADER_LAYOUT.size)
+        self.metadata = bytearray(len(metadata))
+        self.outgoing: list[memoryview] = []
+        self.incoming: list[memoryview] = []
+        self.is_header_due = received is not None
+        if sent is not None:
+            pieces = [memoryview(piece) for piece in sent]
+            header = FrameHeader(
+                MessageKind.EXCHANGE,
+                iteration=number,
+                metadata_size=len(metadata),
+                payload_size=sum(piece.nbytes for piece in pieces),
+            )
+            first = memoryview(header.to_bytes() + metadata)
+            self.outgoing = [piece for piece in (first, *pieces) if piece]
+        if received is not None:
+            self.payload = received.nbytes
+            pieces = [memoryview(self.header), memoryview(self.metadata), received]
+            self.incoming = [piece for piece in pieces if piece]
+
+    @property
+    def events(self) -> int:
+        """What to wait for."""
+        return (select.POLLOUT if self.outgoing else 0) | (select.POLLIN if self.incoming else 0)
+
+    def advance(self) -> bool:
+        """Send and receive as much as goes without waiting; whether something is left.
+
+        Raises:
+            OSError: The connection is gone.
+            MalformedFrame: What comes is no frame of this exchange.
+        """
+        try:
+            while self.outgoing:
+                count = self.socket.send(self.outgoing[0], socket.MSG_DONTWAIT)
+                _consume(self.outgoing, count)
+        except BlockingIOError:
+            pass
+        try:
+            while self.incoming:
+                count = self.socket.recv_into(self.incoming[0], 0, socket.MSG_DONTWAIT)
+                if not count:
+                    raise ConnectionResetError("it closed the connection")
+                if _consume(self.incoming, count) and self.is_header_due:
+                    self._check_header()
+        except BlockingIOError:
+            pass
+        return bool(self.outgoing or self.incoming)
+
+    def _check_header(self) -> None:
+        self.is_header_due = False
+        header = parse_frame_header(bytes(self.header), max_payload=MAX_EXCHANGED_BYTES)
+        expected = replace(
+            header,
+            kind=MessageKind.EXCHANGE,
+            iteration=self.number,
+            metadata_size=len(self.metadata),
+            payload_size=self.payload,
+        )
+        if header != expected:
+            raise MalformedFrame(
+                f"{header.payload_size} bytes of exchange {header.iteration} came where"
+                f" {self.payload} of exchange {self.number} were expected: do all workers train the"
+                " same model?"
+            )
+
+
+def _consume(pieces: list[memoryview], count: int) -> bool:
+    """Take so many bytes from the first piece; whether it is used up."""
+    pieces[0] = pieces[0][count:]
+    if pieces[0]:
+        return False
+    del pieces[0]
+    return True
+
+
+def connect_mesh(
+    listener: PeerListener,
+    rank: int,
+    addresses: Sequence[str],
+    label: str,
+    secret: str,
+    should_abort: Callable[[], bool],
+) -> Mesh:
+    """Connect to all members, which do the same at the same time.
+
+    Args:
+        listener: Where members of higher rank connect to this one.
+        rank: Rank of this member.
+        addresses: The listeners' addresses by rank.
+        label: Name of the mesh, the same on all members and never used again.
+        secret: Secret of the job.
+        should_abort: Called while waiting; True gives up.
+
+    Raises:
+        GenerationBroken: A member did not come, or the wait was given up.
+        OSError: A member is gone.
+    """
+    peers: dict[int, FramedConnection] = {}
+    try:
+        for other in range(rank):
+            peers[other] = FramedConnection(connect(addresses[other]), should_abort)
+            authenticate(peers[other], secret)
+            peers[other].send(FrameHeader(MessageKind.JOIN, iteration=rank), label.encode())
+        taken = listener.take(label, range(rank + 1, len(addresses)), should_abort)
+    except BaseException:
+        for connection in peers.values():
+            connection.close()
+        raise
+    for other, (connection, _) in taken.items():
+        peers[other] = connection
+    return Mesh(rank, peers, should_abort, [is_over.set for _, is_over in taken.values()])
