@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.chaos.networks import NETWORKS
 from tests.chaos.play import Outcome, play
 from tests.chaos.script import Kind, write
 from tests.chaos.zygote import Zygote
@@ -30,6 +31,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds, from --first on")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, help="play this one alone, and keep what it wrote")
+    parser.add_argument("--framework", choices=sorted(NETWORKS), default="pytorch")
     parser.add_argument("--keep", type=Path, help="directory that failed seeds' files go to")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else None
@@ -48,7 +50,7 @@ def main() -> int:
     )
     with progress:
         task = progress.add_task("seeds", total=len(seeds))
-        for outcome in play_all(seeds, keep):
+        for outcome in play_all(seeds, keep, options.framework):
             outcomes.append(outcome)
             progress.advance(task)
             for sentence in outcome.wrong:
@@ -57,7 +59,8 @@ def main() -> int:
         console.print(table)
     failed = sorted(outcome.seed for outcome in outcomes if outcome.wrong)
     for seed in failed:
-        console.print(f"failed; to repeat it: python -m tests.chaos --seed {seed}")
+        again = f"python -m tests.chaos --framework {options.framework} --seed {seed}"
+        console.print(f"failed; to repeat it: {again}")
     missing = [kind.value for kind in Kind if not sum(o.fired[kind] for o in outcomes)]
     if missing and len(outcomes) >= ENOUGH:
         console.print(f"never struck: {', '.join(missing)}")
@@ -66,16 +69,17 @@ def main() -> int:
     return int(bool(failed) or (bool(missing) and len(outcomes) >= ENOUGH))
 
 
-def play_all(seeds: Sequence[int], keep: Path | None) -> Iterator[Outcome]:
+def play_all(seeds: Sequence[int], keep: Path | None, framework: str) -> Iterator[Outcome]:
     """Play seeds side by side; yields outcomes as they come."""
     with (
         tempfile.TemporaryDirectory() as name,
-        Zygote() as zygote,
+        Zygote(framework) as zygote,
         ThreadPoolExecutor(SIDE_BY_SIDE) as pool,
     ):
         directory = Path(name)
         started = [
-            pool.submit(play, write(seed), directory / f"seed{seed}", zygote) for seed in seeds
+            pool.submit(play, write(seed, framework), directory / f"seed{seed}", zygote)
+            for seed in seeds
         ]
         for future in as_completed(started):
             outcome = future.result()

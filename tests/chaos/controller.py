@@ -15,8 +15,8 @@ from random import Random
 from scavenger.cluster import ClusterConfig
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.protocol import Directive, FinishReason, Member
+from tests.chaos.networks import SAMPLES
 from tests.chaos.script import Script
-from tests.chaos.trainee import SAMPLES
 from tests.conductor import Conductor
 
 SILENCE = 2.2

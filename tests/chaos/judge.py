@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import torch
-from torch import nn
-
-from tests.chaos import trainee
+from tests.chaos.networks import SAMPLES, SEED, find_network
 from tests.chaos.script import EPOCHS, Script
-from worker_agent.pytorch.state import seed_iteration
 from worker_agent.sampler import SampleOrder, SampleRange
 
 CLOSE = 1e-9
@@ -144,7 +140,7 @@ def verdict(script: Script, diaries: Diaries) -> list[str]:
     wrong = [*wrong_reductions(diaries.attempts), *wrong_samples(order), *zombies(diaries.attempts)]
     expected = replay(tuple(part for it in order for part in it.parts), boundaries(order), script)
     if script.is_steady:
-        expected = fault_free(order[0].batch)
+        expected = fault_free(order[0].batch, script.framework)
         if len(order) != iterations_without_faults(order[0].batch):
             wrong.append(f"{len(order)} iterations instead of those of a run without faults")
     last = {attempt.worker for attempt in order[-1].attempts}
@@ -171,7 +167,7 @@ def wrong_reductions(attempts: tuple[Attempt, ...]) -> list[str]:
 
 def wrong_samples(order: list[Iteration]) -> list[str]:
     """Name applied iterations that do not take exactly the samples that come next."""
-    samples, wrong, position = SampleOrder(trainee.SAMPLES, trainee.SEED), [], 0
+    samples, wrong, position = SampleOrder(SAMPLES, SEED), [], 0
     for number, it in enumerate(order):
         taken = [index for attempt in it.attempts for index in attempt.indices]
         expected = samples.indices(SampleRange(position, it.batch)).tolist()
@@ -211,45 +207,39 @@ def iterations_without_faults(batch: int) -> int:
     """Return how many iterations a run of one batch takes, counted as the agent counts."""
     epochs, iterations = 0.0, 0
     while epochs < EPOCHS:
-        epochs, iterations = epochs + batch / trainee.SAMPLES, iterations + 1
+        epochs, iterations = epochs + batch / SAMPLES, iterations + 1
     return iterations
 
 
 @lru_cache
-def fault_free(batch: int) -> list[float]:
+def fault_free(batch: int, framework: str) -> list[float]:
     """Return the weights of one process that nothing ever happens to."""
     count = iterations_without_faults(batch)
     parts = tuple(Part(number * batch, batch) for number in range(count))
-    return train(parts, (1,) * count, dropout=0.0)
+    return train(parts, (1,) * count, dropout=0.0, framework=framework)
 
 
 def replay(parts: tuple[Part, ...], passes: tuple[int, ...], script: Script) -> list[float]:
     """Return the weights of one process that makes the same passes, one after the other."""
-    return [] if script.is_steady else train(parts, passes, dropout=script.dropout)
+    if script.is_steady:
+        return []
+    return train(parts, passes, dropout=script.dropout, framework=script.framework)
 
 
-def train(parts: tuple[Part, ...], passes: tuple[int, ...], *, dropout: float) -> list[float]:
+def train(
+    parts: tuple[Part, ...], passes: tuple[int, ...], *, dropout: float, framework: str
+) -> list[float]:
     """Train one process on these passes, so many of them per iteration."""
-    with ALONE:
-        return train_alone(parts, passes, dropout=dropout)
-
-
-def train_alone(parts: tuple[Part, ...], passes: tuple[int, ...], *, dropout: float) -> list[float]:
-    """Train with PyTorch's random stream, of which a process has one."""
-    samples = SampleOrder(trainee.SAMPLES, trainee.SEED)
-    inputs, labels = trainee.problem()
-    model = trainee.network(dropout)
-    optimizer, scheduler = trainee.optimization(model)
-    left = iter(parts)
-    for count in passes:
-        mine = [next(left) for _ in range(count)]
-        batch = math.fsum(part.count for part in mine)
-        optimizer.zero_grad()
-        for part in mine:
-            seed_iteration(trainee.SEED, part.start)
-            indices = torch.from_numpy(samples.indices(SampleRange(part.start, part.count)))
-            loss = nn.functional.cross_entropy(model(inputs[indices]), labels[indices])
-            (loss * part.count / batch).backward()
-        optimizer.step()
-        scheduler.step()
-    return trainee.weights(model)
+    with ALONE:  # a process has one random stream
+        samples = SampleOrder(SAMPLES, SEED)
+        network = find_network(framework)(dropout)
+        left = iter(parts)
+        for count in passes:
+            mine = [next(left) for _ in range(count)]
+            batch = math.fsum(part.count for part in mine)
+            for part in mine:
+                network.seed(part.start)
+                indices = samples.indices(SampleRange(part.start, part.count))
+                network.add(indices, part.count / batch)
+            network.step()
+        return network.weights()

@@ -15,12 +15,13 @@ from tests.chaos import judge, trainee
 from tests.chaos.controller import Controller
 from tests.chaos.door import Door
 from tests.chaos.judge import Diaries, Iteration, Turn
+from tests.chaos.networks import SAMPLES
 from tests.chaos.script import EPOCHS, OUTAGES, TRAPS, Fault, Kind, Script, Step
 from tests.chaos.zygote import Zygote
 from tests.conductor import Conductor
 
 TICK = 0.005
-PATIENCE = 60.0  # seconds a seed may take
+PATIENCE = {"pytorch": 60.0, "tensorflow": 240.0}  # seconds a seed may take
 IMPATIENCE = 1.5  # seconds after which faults strike although their Directive is not out
 DUMPING = 0.5  # seconds a stuck worker has to write down where it is stuck
 ENDING = 6.0  # seconds the other workers have to end once one has
@@ -70,16 +71,18 @@ class Play:
 
     def __init__(self, script: Script, directory: Path, zygote: Zygote) -> None:
         self.script, self.random = script, Random(f"play {script.seed}")
+        self.patience = PATIENCE[script.framework]
         self.door = Door()
         self.conductor = Conductor(
             directory,
             [],
             stop=StopAtProgress(EPOCHS),
-            dataset_size=trainee.SAMPLES,
+            dataset_size=SAMPLES,
             purpose="probe",
             environment={
                 "PACE": str(script.pace),
                 "DROPOUT": str(script.dropout),
+                "FRAMEWORK": script.framework,
             },
             launch=zygote.launch,
             door=self.door,
@@ -93,11 +96,11 @@ class Play:
 
     def run(self) -> bool:
         """Play all steps and wait for the end of training; False when it does not come."""
-        self.end = time.monotonic() + PATIENCE
+        self.end = time.monotonic() + self.patience
         with self.conductor:
             for step in self.script.steps:
                 self._play(step)
-            self._until(lambda: self.controller.is_done, PATIENCE)
+            self._until(lambda: self.controller.is_done, self.patience)
             ending = time.monotonic() + ENDING
             self._until(lambda: not self._running(), ending - time.monotonic())
             if not self.controller.is_done:
@@ -133,7 +136,7 @@ class Play:
                     self._strike(fault, now)
             return not waiting and out is not None and now > out + step.rest
 
-        self._until(is_over, PATIENCE)
+        self._until(is_over, self.patience)
 
     def _dismissed(self, step: Step) -> set[str]:
         members = [member.worker for member in self.controller.members]
@@ -245,7 +248,7 @@ def play(script: Script, directory: Path, zygote: Zygote) -> Outcome:
     diaries = judge.read(directory)
     outcome.wrong = [*failures(one), *judge.verdict(script, diaries)]
     if not is_done:
-        outcome.wrong.insert(0, f"not done after {PATIENCE:.0f} s")
+        outcome.wrong.insert(0, f"not done after {one.patience:.0f} s")
     describe(outcome, one, diaries)
     return outcome
 

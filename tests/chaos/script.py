@@ -99,6 +99,7 @@ class Script:
         most_local_batch: Samples a worker's memory holds; None when it is unknown.
         split_every: How often a lone worker splits its batch.
         pace: Seconds between two iterations at the least.
+        framework: What the workers train with.
     """
 
     seed: int
@@ -108,9 +109,10 @@ class Script:
     split_every: int
     pace: float
     steps: tuple[Step, ...]
+    framework: str = "pytorch"
 
 
-def write(seed: int) -> Script:
+def write(seed: int, framework: str = "pytorch") -> Script:
     """Draw the script of a seed."""
     random = Random(seed)
     is_steady = seed % 2 == 0
@@ -133,6 +135,7 @@ def write(seed: int) -> Script:
         split_every=random.choice((0, 0, 5)),
         pace=random.choice((0.004, 0.008, 0.012)),
         steps=tuple(steps),
+        framework=framework,
     )
 
 

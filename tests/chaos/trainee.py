@@ -17,63 +17,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-
 import worker_agent
-import worker_agent.pytorch.all_reduce
 import worker_agent.rendezvous.rendezvous as rendezvous
 import worker_agent.training.elastic
+from tests.chaos.networks import SAMPLES, SEED, find_network
 
-SAMPLES = 240
-SEED = 9
 ENDS = (signal.SIGKILL, signal.SIGSTOP)
 DROP = signal.SIGUSR1  # shut down the connections to other workers
 DUMP = signal.SIGUSR2  # write down where every thread is
-HALF_LIFE = 200  # iterations in which the schedule halves the learning rate
-
-
-def problem() -> tuple[Tensor, Tensor]:
-    """Return inputs and labels, the same in every process."""
-    generator = torch.Generator().manual_seed(5)
-    return (
-        torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64),
-        torch.randint(0, 3, (SAMPLES,), generator=generator),
-    )
-
-
-def network(dropout: float) -> nn.Module:
-    """Return a small network."""
-    torch.manual_seed(3)
-    layers = (nn.Linear(6, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 3))
-    return nn.Sequential(*layers).double()
-
-
-def optimization(model: nn.Module) -> tuple[Optimizer, LRScheduler]:
-    """Return an optimizer with much state, and a schedule that counts iterations."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    halving = 0.5 ** (1 / HALF_LIFE)
-    return optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, halving)
-
-
-def weights(model: nn.Module) -> list[float]:
-    """Return all parameters as one list."""
-    flat: list[float] = torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
-    return flat
-
-
-def warm_up() -> None:
-    """Make one step, so that all that is imported late is imported before the fork."""
-    inputs, labels = problem()
-    model = network(dropout=0.1)
-    optimizer, scheduler = optimization(model)
-    nn.functional.cross_entropy(model(inputs), labels).backward()
-    optimizer.step()
-    scheduler.step()
-    httpx.Client(trust_env=False).close()
 
 
 def main() -> None:
@@ -81,29 +32,23 @@ def main() -> None:
     listen_for_drops()
     hurry()
     look_out_for_traps()
-    torch.set_num_threads(1)
-    pace, dropout = float(os.environ["PACE"]), float(os.environ["DROPOUT"])
-    inputs, labels = problem()
-    model = network(dropout)
-    optimizer, scheduler = optimization(model)
+    pace = float(os.environ["PACE"])
+    network = find_network(os.environ["FRAMEWORK"])(float(os.environ["DROPOUT"]))
     with (
         open(f"{os.environ['SCAVENGER_WORKER']}.jsonl", "w", buffering=1) as out,
         worker_agent.session(deterministic=True) as job,
     ):
-        job.prepare(model, optimizer, scheduler=scheduler)
+        network.prepare(job)
         for indices in job.batches(SAMPLES, 24, epochs=1, seed=SEED):
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(inputs[indices]), labels[indices])
             out.write(json.dumps(describe(job, indices)) + "\n")
-            loss.backward()
-            optimizer.step()
-            scheduler.step()
+            network.add(indices, 1.0)
+            network.step()
             time.sleep(pace)
-        end = {"ended": job.finished, "samples": job.samples, "weights": weights(model)}
+        end = {"ended": job.finished, "samples": job.samples, "weights": network.weights()}
         out.write(json.dumps(end) + "\n")
 
 
-def describe(job: Any, indices: Tensor) -> dict[str, Any]:
+def describe(job: Any, indices: Any) -> dict[str, Any]:
     """Return what the judge wants to know of an attempt."""
     directive = job.directive
     return {

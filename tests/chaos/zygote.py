@@ -1,8 +1,8 @@
-"""Zygote: a process that has imported torch and forks a worker whenever one is asked for.
+"""Zygote: a process that has imported a framework and forks a worker whenever one is asked for.
 
-Starting an interpreter and importing torch costs seconds; a fork costs milliseconds. The zygote
-starts no thread of its own, so what it forks is as good as a process that began from nothing. Every
-worker is a process of its own, with its own log, killed by its own id.
+Starting an interpreter and importing a framework costs seconds; a fork takes milliseconds. The
+zygote starts no thread of its own, so what it forks is as good as a process that began from
+nothing. Every worker is a process of its own, with its own log, killed by its own id.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Forked:
 class Zygote:
     """The starter's side: asks for workers and hears how they end. Safe to share by threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, framework: str = "pytorch") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.zygote"],
+            [sys.executable, "-m", "tests.chaos.zygote", framework],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -130,8 +130,9 @@ def main() -> None:
     """Fork what is asked for, line by line, and tell who has ended; end with the one who asks."""
     sys.path.insert(0, os.getcwd())
     from tests.chaos import trainee
+    from tests.chaos.networks import find_network
 
-    trainee.warm_up()
+    find_network(sys.argv[1]).warm_up()
     faulthandler.register(trainee.DUMP)
     gc.freeze()  # a collection would copy all of the interpreter in every fork
     alone = os.listdir("/proc/self/task")

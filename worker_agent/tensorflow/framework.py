@@ -34,8 +34,9 @@ class TensorFlow:
         keras, tf_keras = sys.modules.get("keras"), sys.modules.get("tf_keras")
         if tf_keras is not None and isinstance(model, tf_keras.Model):
             return True
-        is_keras = keras is not None and isinstance(model, keras.Model)
-        return is_keras and keras.backend.backend() == "tensorflow"
+        if keras is None or not isinstance(model, keras.Model):
+            return False
+        return bool(keras.backend.backend() == "tensorflow")
 
     def strategy(self, rendezvous: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
         if context.name != "all_reduce":

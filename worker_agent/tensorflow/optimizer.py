@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,9 @@ class AveragedOptimizer:
         # Not by setattr: Keras looks into what is assigned to an optimizer.
         optimizer.__dict__[name] = self._apply if self.is_keras_3 else self._apply_gradients
 
-    def _apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+    def _apply(
+        self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None
+    ) -> None:
         variables = trainable_variables or self.optimizer._trainable_variables
         self._average_and_step(list(grads), list(variables), self.step)
 
@@ -160,8 +163,8 @@ class AveragedOptimizer:
     def _flat(self, gradient: Any, variable: Any) -> Any:
         if isinstance(gradient, tf.IndexedSlices):
             raise UnsupportedModel(
-                f"the gradient of {variable.name} is sparse, and a session averages dense ones: pass"
-                " tf.convert_to_tensor(gradient) to the optimizer"
+                f"the gradient of {variable.name} is sparse, and a session averages dense ones:"
+                " pass tf.convert_to_tensor(gradient) to the optimizer"
             )
         return tf.reshape(tf.convert_to_tensor(gradient, variable.dtype), [-1])
 
@@ -211,7 +214,7 @@ def refuse_callers() -> None:
         raise UnsupportedModel(SCOPE_REMEDY)
     if not tf.executing_eagerly() and is_compiled_by_xla():
         raise UnsupportedModel(XLA_REMEDY)
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         is_keras = module.startswith(("keras.src.", "tf_keras.src."))

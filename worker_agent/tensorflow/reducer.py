@@ -80,7 +80,8 @@ class HostReducer:
         self.refusal: AgentError | None = None
         self.measured = IterationMeasurement()
         self.kept: dict[int, Gradient] = {}
-        self.is_active = self.is_at_work = False
+        self.is_active = self.is_at_work = self.is_stepped = self.is_split = False
+        self.next_chunk = 0
         self.regroup(None, 0)
 
     def regroup(self, mesh: Mesh | None, rank: int) -> None:
@@ -249,5 +250,3 @@ class HostReducer:
         if self.mesh is None:
             measured.rows = [self._own_row()]
         measured.done_at = time.perf_counter()
-
-

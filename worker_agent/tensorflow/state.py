@@ -7,6 +7,7 @@ built other models before may call one variable differently.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from worker_agent.transport.mesh import Mesh
 
 Array = npt.NDArray[Any]
 FRAMEWORK_NAME = "tensorflow"
+SEED_BITS = (1 << 31) - 1
 STATE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, tf.errors.OpError)
 
 
@@ -55,7 +57,7 @@ class ArrayInfo:
     @property
     def size(self) -> int:
         """Bytes of its values."""
-        return int(np.prod(self.shape, dtype=np.int64)) * tf.as_dtype(self.dtype).size
+        return math.prod(self.shape) * int(tf.as_dtype(self.dtype).size)
 
     def read(self, content: Any) -> Array:
         """Return the array whose values these bytes are, without a copy."""
@@ -160,7 +162,8 @@ class TrainingState:
         for place, variable in enumerate(self._variables()["model"]):
             if is_seed_state(variable):
                 mixed = mix_seed(purpose, *numbers, place)
-                words = np.array([mixed & 0xFFFFFFFF, mixed >> 32], dtype=np.uint32)
+                # Keras makes seeds of 31 bits, whatever the type of the variable.
+                words = np.array([mixed & SEED_BITS, mixed >> 32 & SEED_BITS])
                 variable.assign(words.astype(variable.dtype.as_numpy_dtype))
 
     def _send(self, mesh: Mesh, progress: TrainingProgress) -> None:
@@ -255,7 +258,7 @@ def refuse_mismatch(kind: str, theirs: Mapping[int, Any], mine: Sequence[Any]) -
 
 def is_seed_state(variable: Any) -> bool:
     """Whether this is the state of a ``keras.random.SeedGenerator``."""
-    is_pair = tuple(variable.shape) == (2,) and variable.dtype in (tf.uint32, tf.int32)
+    is_pair = tuple(variable.shape) == (2,) and variable.dtype.is_integer
     return is_pair and "seed_generator_state" in variable.name
 
 

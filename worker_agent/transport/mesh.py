@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -163,7 +164,7 @@ class Mesh:
             The others' metadata by rank.
         """
         edges = [len(vector) * part // self.size for part in range(self.size + 1)]
-        parts = [vector[low:high] for low, high in zip(edges, edges[1:], strict=False)]
+        parts = [vector[low:high] for low, high in pairwise(edges)]
         mine = parts[self.rank]
         theirs = {rank: np.empty_like(mine) for rank in self.peers}
         told = self.exchange(

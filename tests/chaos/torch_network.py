@@ -1,0 +1,58 @@
+"""The network of chaos in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import torch
+from torch import nn
+
+import worker_agent.pytorch.all_reduce  # noqa: F401  # before the fork
+from tests.chaos.networks import HALF_LIFE, SAMPLES, SEED
+from worker_agent.pytorch.state import seed_iteration
+
+
+class TorchNetwork:
+    """Implements `tests.chaos.networks.Network`."""
+
+    def __init__(self, dropout: float) -> None:
+        torch.set_num_threads(1)
+        generator = torch.Generator().manual_seed(5)
+        self.inputs = torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64)
+        self.labels = torch.randint(0, 3, (SAMPLES,), generator=generator)
+        torch.manual_seed(3)
+        layers = (nn.Linear(6, 16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 3))
+        self.model = nn.Sequential(*layers).double()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        halving = 0.5 ** (1 / HALF_LIFE)
+        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, halving)
+        self.optimizer.zero_grad()
+
+    @staticmethod
+    def warm_up() -> None:
+        network = TorchNetwork(dropout=0.1)
+        network.add(torch.arange(SAMPLES), 1.0)
+        network.step()
+        httpx.Client(trust_env=False).close()
+
+    def prepare(self, job: Any) -> None:
+        job.prepare(self.model, self.optimizer, scheduler=self.scheduler)
+
+    def seed(self, start: int) -> None:
+        seed_iteration(SEED, start)
+
+    def add(self, indices: Any, weight: float) -> None:
+        places = torch.as_tensor(indices)
+        loss = nn.functional.cross_entropy(self.model(self.inputs[places]), self.labels[places])
+        (loss * weight).backward()
+
+    def step(self) -> None:
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad()
+
+    def weights(self) -> list[float]:
+        parameters = [each.detach().flatten() for each in self.model.parameters()]
+        flat: list[float] = torch.cat(parameters).tolist()
+        return flat
