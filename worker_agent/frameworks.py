@@ -22,7 +22,7 @@ from worker_agent.state.progress import Stateful, TrainingProgress, TrainingSnap
 # The module that a script imports, and where the agent's implementation is: one line each.
 FRAMEWORKS = {
     "torch": "worker_agent.pytorch.framework:FRAMEWORK",
-    "tensorflow": "worker_agent.tensorflow.framework:FRAMEWORK",
+    "tensorflow": "worker_agent.tensorflow.framework:TENSORFLOW",
 }
 # Parameter servers run the optimizers of this framework only; all others step on the workers.
 SHARD_FACTORY = "worker_agent.pytorch.server_shard:shard_factory"
@@ -194,6 +194,9 @@ class ControlFlags:
     is_leaving: bool
     learning_rate_factor: float
 
+
+WHOLE_BATCH = BatchSlice(1.0, 1.0, is_last=True)
+NO_FLAGS = ControlFlags(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
 
 # Each worker's row, sent in the gradients' own all-reduce: a further collective per step would cost
 # time.

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tests.chaos.networks import HALF_LIFE, SAMPLES, SEED
-from worker_agent.tensorflow.framework import FRAMEWORK  # before the fork
-from worker_agent.tensorflow.state import TrainingState
+from worker_agent.tensorflow.framework import TENSORFLOW  # before the fork
+from worker_agent.tensorflow.state import KerasState
 
 layers = keras.layers
 
@@ -38,7 +38,7 @@ class KerasNetwork:
         schedule = keras.optimizers.schedules.ExponentialDecay(0.01, HALF_LIFE, 0.5)
         self.optimizer = keras.optimizers.AdamW(schedule)
         self.optimizer.build(self.model.trainable_variables)
-        self.state = TrainingState(self.model, self.optimizer)
+        self.state = KerasState(self.model, self.optimizer)
         self.gradients: list[Any] = []
         self.pass_ = tf.function(self._pass, reduce_retracing=True)
         self.apply = tf.function(self._apply)
@@ -48,7 +48,7 @@ class KerasNetwork:
         httpx.Client(trust_env=False).close()
 
     def prepare(self, job: Any) -> None:
-        assert FRAMEWORK.owns(self.model)
+        assert TENSORFLOW.owns(self.model)
         job.prepare(self.model, self.optimizer)
 
     def seed(self, start: int) -> None:

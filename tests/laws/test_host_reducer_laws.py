@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.laws.test_mesh_laws import meshes, together
 from worker_agent.errors import UnsupportedOptimizer
 from worker_agent.frameworks import BatchSlice, ControlFlags, StepSummary
-from worker_agent.tensorflow.reducer import HostReducer, IterationMeasurement
+from worker_agent.tensorflow.reducer import HostMeasurement, HostReducer
 
 WHOLE = BatchSlice(1.0, 1.0, is_last=True)
 
@@ -130,4 +130,4 @@ def test_outside_an_iteration_a_step_is_the_scripts_own() -> None:
     gradient = np.ones(3)
     assert reducer.reduce(0, gradient) is gradient
     assert reducer.may_apply
-    assert reducer.measured == IterationMeasurement()
+    assert reducer.measured == HostMeasurement()

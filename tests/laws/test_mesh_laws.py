@@ -1,4 +1,4 @@
-"""Members of a mesh get the same sum to the last bit, whatever its size, and never hang."""
+"""Members of a mesh of any size get the same sum to the last bit, and never hang."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import tf_keras
 
 from tests.conformance.test_frameworks import FrameworkContract
 from tests.crew import SAMPLES
-from worker_agent.tensorflow.framework import FRAMEWORK
+from worker_agent.tensorflow.framework import TENSORFLOW
 
 RANDOM = np.random.default_rng(5)
 INPUTS = RANDOM.normal(size=(SAMPLES, 6))
@@ -20,7 +20,7 @@ LABELS = np.arange(SAMPLES) % 3
 
 
 class KerasContract(FrameworkContract):
-    framework = FRAMEWORK
+    framework = TENSORFLOW
     strategies = ("all_reduce",)
     keras: Any
 
@@ -81,5 +81,5 @@ class TestAdam(KerasContract):
 
 @pytest.mark.parametrize("kind", [keras, tf_keras])
 def test_a_tensor_is_held_and_a_symbolic_one_is_not(kind: Any) -> None:
-    held = FRAMEWORK.detach(tf.constant(1.5))
+    held = TENSORFLOW.detach(tf.constant(1.5))
     assert float(held) == 1.5

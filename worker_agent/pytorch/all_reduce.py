@@ -45,7 +45,12 @@ from worker_agent.pytorch.state import TrainingState, reseed_worker
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
 from worker_agent.pytorch.tensors import Strides, comparable_strides
 from worker_agent.pytorch.transfer import broadcast_bytes
-from worker_agent.rendezvous.rendezvous import StoreRendezvous, any_proven_dead, generation_label
+from worker_agent.rendezvous.rendezvous import (
+    DEAD_PEER_CHECK_EVERY,
+    StoreRendezvous,
+    any_proven_dead,
+    generation_label,
+)
 from worker_agent.state.progress import TrainingProgress, TrainingSnapshot
 from worker_agent.transport.fork_safety import (
     Ports,
@@ -59,7 +64,6 @@ from worker_agent.transport.fork_safety import (
 GROUP_CONNECT_TIMEOUT = timedelta(seconds=5)
 # Never reached: waiting is sliced, and abandoned by decision.
 COLLECTIVE_TIMEOUT = timedelta(days=1)
-DEAD_PEER_CHECK_EVERY = 1.0  # while waiting
 LEAVE_GROUP_TIMEOUT = 1.0
 SPARE_CONNECTIONS = 16  # connections that other threads may make while a group is formed
 _ORDERS: TypeAdapter[dict[str, Strides]] = TypeAdapter(dict[str, Strides])

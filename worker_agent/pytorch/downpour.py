@@ -15,13 +15,13 @@ from torch.optim import SGD, Adagrad, Optimizer
 
 from scavenger.protocol import Directive
 from worker_agent.errors import GenerationBroken, UnsupportedServerOptimizer
-from worker_agent.frameworks import AsynchronousUpdate, StrategyContext
+from worker_agent.frameworks import WHOLE_BATCH, AsynchronousUpdate, StrategyContext
 from worker_agent.parameter_server.client import ParameterServerClient, StreamReply, connect_servers
 from worker_agent.parameter_server.messages import JoinRequest
 from worker_agent.pytorch import flat_model
 from worker_agent.pytorch.flat_model import FlatModel
 from worker_agent.pytorch.optimizer_hooks import StepHook, is_step_skipped, unscale
-from worker_agent.pytorch.reducer import WHOLE_BATCH, Reducer
+from worker_agent.pytorch.reducer import Reducer
 from worker_agent.pytorch.state import optimized_parameters, reseed_worker
 from worker_agent.sampler import SampleAssignment, SampleRange
 from worker_agent.state.progress import TrainingProgress

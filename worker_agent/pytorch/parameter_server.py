@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from scavenger.protocol import Directive
 from worker_agent.errors import GenerationBroken, StateRefused
 from worker_agent.frameworks import (
+    NO_FLAGS,
     BatchSlice,
     ControlFlags,
     JoinRole,
@@ -38,7 +39,7 @@ from worker_agent.pytorch.optimizer_hooks import (
     is_step_skipped,
     unscale,
 )
-from worker_agent.pytorch.reducer import NO_FLAGS, Reducer
+from worker_agent.pytorch.reducer import Reducer
 from worker_agent.pytorch.state import TrainingState, optimized_parameters, reseed_worker
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
 from worker_agent.rendezvous.rendezvous import StoreRendezvous

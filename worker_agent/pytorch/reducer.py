@@ -20,7 +20,9 @@ from torch.autograd import Variable
 from torch.distributed import ProcessGroup
 
 from worker_agent.frameworks import (
+    NO_FLAGS,
     SUMMARY_COLUMNS,
+    WHOLE_BATCH,
     BatchSlice,
     ControlFlags,
     WorkListener,
@@ -31,8 +33,6 @@ from worker_agent.pytorch.process_group import await_work
 from worker_agent.pytorch.tensors import flatten_all, gradient_strides
 
 BUCKET_BYTES = 25 << 20  # size at which a bucket is closed, as in DDP
-NO_FLAGS = ControlFlags(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
-WHOLE_BATCH = BatchSlice(slice_fraction_of_worker=1.0, worker_fraction_of_batch=1.0, is_last=True)
 
 
 class GradientBucket:

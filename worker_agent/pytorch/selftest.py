@@ -26,9 +26,9 @@ from torch.optim import Optimizer
 
 import worker_agent
 from worker_agent.fake_controller import SELFTEST_TIMEOUT, FakeController
-from worker_agent.frameworks import StrategyContext
+from worker_agent.frameworks import NO_FLAGS, WHOLE_BATCH, StrategyContext
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
-from worker_agent.pytorch.reducer import NO_FLAGS, WHOLE_BATCH, Reducer
+from worker_agent.pytorch.reducer import Reducer
 from worker_agent.pytorch.tensors import flatten_all
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleOrder, SampleRange

@@ -30,6 +30,8 @@ ARRIVAL_TIMEOUT = 10.0  # seconds an invited newcomer has to come
 MAX_LEADER_PAUSE = 60.0  # seconds a leader may sleep between announcing a change and making it
 BARRIER_TIMEOUT = 20.0  # seconds the host waits for the members it expects
 
+DEAD_PEER_CHECK_EVERY = 1.0  # seconds, while a collective waits
+
 COMMIT, ABORT, VOID = "commit", "abort", "void"
 
 

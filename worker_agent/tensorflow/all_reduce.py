@@ -1,4 +1,4 @@
-"""`AllReduceStrategy`: data-parallel training of a Keras model over the agent's own connections.
+"""`MeshAllReduce`: data-parallel training of a Keras model over the agent's own connections.
 
 TensorFlow's collectives cannot change their members while a process lives, so gradients go through
 a `Mesh`, one per generation; a resize forms another one and the traced function stays.
@@ -19,18 +19,22 @@ from worker_agent.frameworks import (
     StepSummary,
     StrategyContext,
 )
-from worker_agent.rendezvous.rendezvous import StoreRendezvous, any_proven_dead, generation_label
+from worker_agent.rendezvous.rendezvous import (
+    DEAD_PEER_CHECK_EVERY,
+    StoreRendezvous,
+    any_proven_dead,
+    generation_label,
+)
 from worker_agent.state.progress import TrainingProgress, TrainingSnapshot
 from worker_agent.tensorflow.optimizer import SCOPE_REMEDY, AveragedOptimizer, backing_variable
-from worker_agent.tensorflow.reducer import HostReducer, IterationMeasurement
-from worker_agent.tensorflow.state import TrainingState
+from worker_agent.tensorflow.reducer import HostMeasurement, HostReducer
+from worker_agent.tensorflow.state import KerasState
 from worker_agent.transport.mesh import Mesh, PeerListener, connect_mesh
 
-DEAD_PEER_CHECK_EVERY = 1.0  # seconds, while waiting
 ADDRESS_POLL = 0.2
 
 
-class AllReduceStrategy:
+class MeshAllReduce:
     """Averages gradients over a generation of workers and hands the state to newcomers.
 
     Args:
@@ -48,7 +52,7 @@ class AllReduceStrategy:
         self.rendezvous, self.restore_checkpoint = rendezvous, context.restore_checkpoint
         self.should_abort, self.secret = context.should_abort, context.secret
         self.optimizer = AveragedOptimizer(optimizer, model.trainable_variables)
-        self.state = TrainingState(model, optimizer, context.extra_state)
+        self.state = KerasState(model, optimizer, context.extra_state)
         self.reducer = HostReducer(self.optimizer.layout, context.on_work)
         self.optimizer.reducer = self.reducer
         self.listener = PeerListener(rendezvous.host, context.secret)
@@ -57,7 +61,7 @@ class AllReduceStrategy:
         self.others: Sequence[Member] = ()
         self.checked_at = 0.0
         self.taken: TrainingProgress | None = None
-        self.latest: IterationMeasurement | None = None
+        self.latest: HostMeasurement | None = None
         self.previous_summary: StepSummary | None = None
 
     def join(

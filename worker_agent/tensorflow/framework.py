@@ -18,8 +18,8 @@ from worker_agent.frameworks import (
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleIndices
 from worker_agent.state.seeds import mix_seed, seed_python_and_numpy
-from worker_agent.tensorflow.all_reduce import AllReduceStrategy
-from worker_agent.tensorflow.state import TrainingState
+from worker_agent.tensorflow.all_reduce import MeshAllReduce
+from worker_agent.tensorflow.state import KerasState
 
 SEEDS = 1 << 31
 
@@ -28,7 +28,7 @@ class TensorFlow:
     """Implements `worker_agent.frameworks.Framework`."""
 
     def __init__(self) -> None:
-        self.prepared: WeakSet[TrainingState] = WeakSet()
+        self.prepared: WeakSet[KerasState] = WeakSet()
 
     def owns(self, model: Any) -> bool:
         keras, tf_keras = sys.modules.get("keras"), sys.modules.get("tf_keras")
@@ -41,7 +41,7 @@ class TensorFlow:
     def strategy(self, rendezvous: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
         if context.name != "all_reduce":
             raise unsupported(context.name)
-        strategy = AllReduceStrategy(rendezvous, context)
+        strategy = MeshAllReduce(rendezvous, context)
         self.prepared.add(strategy.state)
         return strategy
 
@@ -76,4 +76,4 @@ def unsupported(name: str) -> UnsupportedStrategy:
     )
 
 
-FRAMEWORK: Framework = TensorFlow()
+TENSORFLOW: Framework = TensorFlow()

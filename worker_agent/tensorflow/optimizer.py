@@ -23,7 +23,9 @@ from worker_agent.tensorflow.reducer import HostReducer
 
 log = logging.getLogger(__name__)
 
-CHUNK_BYTES = 4 << 20  # the average of one chunk travels while the gradients of the next are made
+GRADIENT_CHUNK_BYTES = (
+    4 << 20
+)  # the average of one chunk travels while the gradients of the next are made
 # The first trace has the first batch, the second one any batch if the function reduces retracing.
 EXPECTED_TRACES = 2
 RETRACE_REMEDY = (
@@ -196,7 +198,7 @@ def split_into_chunks(variables: Sequence[Any]) -> list[list[Any]]:
     chunks: list[list[Any]] = []
     size = 0
     for variable in variables:
-        if not chunks or size >= CHUNK_BYTES or chunks[-1][0].dtype != variable.dtype:
+        if not chunks or size >= GRADIENT_CHUNK_BYTES or chunks[-1][0].dtype != variable.dtype:
             chunks.append([])
             size = 0
         chunks[-1].append(variable)

@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from worker_agent.errors import AgentError, GenerationBroken, UnsupportedOptimizer
 from worker_agent.frameworks import (
+    NO_FLAGS,
     SUMMARY_COLUMNS,
+    WHOLE_BATCH,
     BatchSlice,
     ControlFlags,
     StepSummary,
@@ -35,12 +37,10 @@ SECOND_STEP_REMEDY = (
     " per batch: add the losses up and apply their gradients once, or leave the script as it is and"
     " start it with: scavenger agent run"
 )
-WHOLE_BATCH = BatchSlice(1.0, 1.0, is_last=True)
-NO_FLAGS = ControlFlags(0, is_over=False, is_leaving=False, learning_rate_factor=1.0)
 
 
 @dataclass(slots=True)
-class IterationMeasurement:
+class HostMeasurement:
     """What became of one iteration.
 
     Attributes:
@@ -78,7 +78,7 @@ class HostReducer:
         self.layout, self.on_work = layout, on_work
         self.learning_rate_factor = 1.0
         self.refusal: AgentError | None = None
-        self.measured = IterationMeasurement()
+        self.measured = HostMeasurement()
         self.kept: dict[int, Gradient] = {}
         self.is_active = self.is_at_work = self.is_stepped = self.is_split = False
         self.next_chunk = 0
@@ -95,7 +95,7 @@ class HostReducer:
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         """Start a slice of an iteration; the first one starts the iteration."""
         if self.part.is_last:
-            self.measured = IterationMeasurement(began_at=time.perf_counter())
+            self.measured = HostMeasurement(began_at=time.perf_counter())
             self.kept.clear()
             self.is_split = not part.is_last
         elif not self.is_stepped:
@@ -137,7 +137,7 @@ class HostReducer:
         is_whole = self.part.is_last and not measured.is_skipped and not measured.failure
         return is_whole and not self._is_skipped_by_any
 
-    def end(self) -> IterationMeasurement:
+    def end(self) -> HostMeasurement:
         """Close the iteration: with no gradient, if the script made none.
 
         Raises:
@@ -151,7 +151,7 @@ class HostReducer:
         self.previous_sync_time = self.measured.done_at - self.measured.ready_at
         return self.measured
 
-    def summary(self, measured: IterationMeasurement) -> StepSummary:
+    def summary(self, measured: HostMeasurement) -> StepSummary:
         """Return what all workers agreed on in an iteration that ended well."""
         rows = name_columns(measured.rows)
         shards = self.workers * (2 if self.is_split else 1)

@@ -1,4 +1,4 @@
-"""`TrainingState`: the variables of a Keras model and its optimizer, for newcomers and checkpoints.
+"""`KerasState`: the variables of a Keras model and its optimizer, for newcomers and checkpoints.
 
 A state is checked against the variables here before anything is changed. Variables are compared by
 place, shape and type: Keras counts the layers of a process in their names, so two workers that
@@ -35,7 +35,7 @@ from worker_agent.transport.mesh import Mesh
 Array = npt.NDArray[Any]
 FRAMEWORK_NAME = "tensorflow"
 SEED_BITS = (1 << 31) - 1
-STATE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, tf.errors.OpError)
+KERAS_STATE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, tf.errors.OpError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ArrayInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class StateManifest:
+class KerasStateManifest:
     """A state without the values of its arrays.
 
     Attributes:
@@ -82,10 +82,10 @@ class StateManifest:
     refusal: str = ""
 
 
-_MANIFEST: TypeAdapter[StateManifest] = TypeAdapter(StateManifest)
+_MANIFEST: TypeAdapter[KerasStateManifest] = TypeAdapter(KerasStateManifest)
 
 
-class TrainingState:
+class KerasState:
     """Everything of a training process that the next iteration depends on.
 
     Args:
@@ -148,12 +148,12 @@ class TrainingState:
                 name: ArrayInfo(each.dtype, each.shape).read(each.content)
                 for name, each in snapshot.arrays.items()
             }
-        except STATE_ERRORS as error:
+        except KERAS_STATE_ERRORS as error:
             raise StateRefused(f"the arrays of the state are damaged: {error}") from error
         state = self._take_over(snapshot.tree, arrays)
         try:
             restore_random_states(state["random"])
-        except STATE_ERRORS as error:
+        except KERAS_STATE_ERRORS as error:
             raise StateRefused(f"the state cannot be taken over: {error!r}") from error
         return snapshot.progress
 
@@ -162,7 +162,7 @@ class TrainingState:
         for place, variable in enumerate(self._variables()["model"]):
             if is_seed_state(variable):
                 mixed = mix_seed(purpose, *numbers, place)
-                # Keras makes seeds of 31 bits, whatever the type of the variable.
+                # Keras makes seeds of 31 bits; the type of the variable differs by backend.
                 words = np.array([mixed & SEED_BITS, mixed >> 32 & SEED_BITS])
                 variable.assign(words.astype(variable.dtype.as_numpy_dtype))
 
@@ -170,11 +170,11 @@ class TrainingState:
         try:
             encoded = encode(self._states())
         except StateRefused as refused:
-            said = StateManifest(progress, None, {}, refusal=str(refused))
+            said = KerasStateManifest(progress, None, {}, refusal=str(refused))
             mesh.broadcast(to_json(said, inf_nan_mode="strings"), mesh.rank)
             raise
         facts = {name: ArrayInfo.of(array) for name, array in encoded.arrays.items()}
-        said = StateManifest(progress, encoded.tree, facts)
+        said = KerasStateManifest(progress, encoded.tree, facts)
         mesh.broadcast(to_json(said, inf_nan_mode="strings"), mesh.rank)
         content = [
             np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -206,7 +206,7 @@ class TrainingState:
             for kind, mine in self._variables().items():
                 refuse_mismatch(kind, state[kind], mine)
             names = sorted(state["carried"])
-        except STATE_ERRORS as error:
+        except KERAS_STATE_ERRORS as error:
             raise StateRefused(f"the state cannot be taken over: {error!r}") from error
         if names != sorted(self.extra_state):
             mine_too = sorted(self.extra_state)
@@ -219,7 +219,7 @@ class TrainingState:
         for name, stateful in self.extra_state.items():
             try:
                 stateful.load_state_dict(state["carried"][name])
-            except STATE_ERRORS as error:
+            except KERAS_STATE_ERRORS as error:
                 raise StateRefused(f"the state cannot be taken over: {name}: {error!r}") from error
         return state
 
