@@ -27,8 +27,7 @@ from statistics import fmean, median, quantiles, stdev
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.trained import GLOBAL_BATCH, WORKERS
-from tests.bench.turn import Round
+from tests.bench.turn import GLOBAL_BATCH, WORKERS, Round
 from tests.bench.workload import WORKLOADS
 from tests.conductor import Conductor
 

@@ -22,7 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import worker_agent
 from tests.bench.diary import Boot, Diary, Iteration
-from tests.bench.workload import RESIZED, SEED
+from tests.bench.turn import SEED
+from tests.bench.workload import RESIZED
 from worker_agent.sampler import SampleOrder, SampleRange
 
 BATCH = 32

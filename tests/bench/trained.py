@@ -21,14 +21,11 @@ from torch.distributed import destroy_process_group, init_process_group
 from torch.nn.parallel import DistributedDataParallel
 
 import worker_agent
-from tests.bench.turn import Turn
-from tests.bench.workload import SEED, WORKLOADS, Workload
+from tests.bench.turn import GLOBAL_BATCH, SEED, WORKERS, Turn
+from tests.bench.workload import WORKLOADS, Workload
 from worker_agent.launcher.step_records import MeasuredStep
 from worker_agent.pytorch.instrumentation import Instrumentation
 from worker_agent.sampler import SampleOrder, SampleRange
-
-WORKERS = 2
-GLOBAL_BATCH = 32 * WORKERS
 
 
 def main() -> None:

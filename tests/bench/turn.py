@@ -8,6 +8,10 @@ from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import SupportsFloat
 
+SEED = 0
+WORKERS = 2
+GLOBAL_BATCH = 32 * WORKERS
+
 
 @dataclass(frozen=True, slots=True)
 class Round:

@@ -13,8 +13,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from tests.bench import example
 from tests.bench.resnet import ResNet18
-
-SEED = 0
+from tests.bench.turn import SEED
 
 
 class Workload(Protocol):

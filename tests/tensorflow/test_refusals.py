@@ -46,7 +46,9 @@ def make_step(model: Any, optimizer: Any, **options: Any) -> Callable[..., Any]:
     def step(inputs: Any, labels: Any) -> None:
         with tf.GradientTape() as tape:
             scores = model(inputs, training=True)
-            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, scores))
+            loss = tf.reduce_mean(
+                keras.losses.sparse_categorical_crossentropy(labels, scores, from_logits=True)
+            )
         variables = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
