@@ -4,8 +4,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
 READY := .venv/ready
+TENSORFLOW = OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES=-1 .venv/tensorflow/bin/python
 
-.PHONY: bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-resize bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
+.PHONY: bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-tensorflow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-agent-tf bench-resize bench-resize-tf bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -41,6 +42,9 @@ test-slow: $(READY)  ## Tests marked slow: faults that take minutes to reproduce
 test-integrations: $(READY) .venv/trainers/ready  ## Trainers and readers of other projects, in an environment of their own
 	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/trainers/bin/python -m pytest tests/integrations
 
+test-tensorflow: $(READY) .venv/tensorflow/ready  ## Sessions of Keras on TensorFlow, in an environment of their own
+	@$(TENSORFLOW) -m pytest tests/tensorflow
+
 check: $(READY)  ## Style, types, names, prose and layers
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
@@ -57,8 +61,8 @@ fuzz-agent: $(READY)  ## 10 000 sessions of odd scripts and controllers; about a
 sweep-worlds: $(READY)  ## Garbage collection on 10 000 random clouds; about a quarter of an hour
 	@SWEEP_WORLDS=10000 $(BIN)/python -m pytest tests/laws/test_sweep_laws.py
 
-chaos: $(READY)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer
-	@$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),200)
+chaos: $(READY) $(if $(filter tensorflow,$(FRAMEWORK)),.venv/tensorflow/ready)  ## 200 random plans of resizes under faults; SEEDS=n plays fewer; FRAMEWORK=tensorflow trains with Keras
+	@$(if $(filter tensorflow,$(FRAMEWORK)),$(TENSORFLOW),$(BIN)/python) -m tests.chaos --seeds $(or $(SEEDS),200) --framework $(or $(FRAMEWORK),pytorch)
 
 interruptions: $(READY)  ## Machines taken back at every moment, with and without notice; CELL=train:notice:leader plays one
 	@$(BIN)/python -m tests.interruptions $(if $(CELL),--cell $(CELL))
@@ -93,6 +97,12 @@ bench-agent: $(READY)  ## CPU time of the agent against plain DDP
 
 bench-resize: $(READY)  ## Seconds of a live resize beside torchrun's elastic restart
 	@$(BIN)/python -m tests.bench.resize
+
+bench-agent-tf: $(READY) .venv/tensorflow/ready  ## CPU and wall time of a TensorFlow session against MultiWorkerMirroredStrategy
+	@$(TENSORFLOW) -m tests.bench.agent_tf
+
+bench-resize-tf: $(READY) .venv/tensorflow/ready  ## Seconds of a live resize of a TensorFlow session, and traces of its step
+	@$(TENSORFLOW) -m tests.bench.resize_tf
 
 bench-server: $(READY)  ## Round trip of the parameter servers beside gloo; Downpour beside a slow replica
 	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/python -m tests.bench.server
@@ -136,6 +146,14 @@ paper: $(READY)  ## Figures and statements of the paper beside ours; FRESH=1 tra
 	@touch $@
 
 # It sees .venv, too, so that PyTorch is installed once.
+.venv/tensorflow/ready: tests/tensorflow/requirements.txt tests/tensorflow/without-dependencies.txt $(READY)
+	@$(BIN)/python -m venv .venv/tensorflow
+	@{ pwd; $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; } > \
+		"$$(.venv/tensorflow/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
+	@.venv/tensorflow/bin/pip install --quiet --disable-pip-version-check -r tests/tensorflow/requirements.txt
+	@.venv/tensorflow/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/tensorflow/without-dependencies.txt
+	@touch $@
+
 .venv/trainers/ready: tests/integrations/requirements.txt $(READY)
 	@$(BIN)/python -m venv .venv/trainers
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \

@@ -5,7 +5,8 @@
     <directory>/000000001200/state.safetensors    the tensors, by name
     <directory>/000000001200/state.json           the rest, with the hashes of both
 
-Files are read as untrusted input: a file whose hash does not match is not used.
+Files are read as untrusted input: a file whose hash does not match is not used. The library that
+writes tensors comes with a framework, so it is loaded when a checkpoint is written or read.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import safetensors
 from pydantic import JsonValue, TypeAdapter
 from pydantic_core import to_json
 
 from worker_agent.state.checkpoint_directory import flush_directory
 from worker_agent.state.progress import HostArray, TrainingProgress, TrainingSnapshot
 
+if TYPE_CHECKING:
+    import safetensors
+
 TENSORS_FILE, MANIFEST_FILE = "state.safetensors", "state.json"
 MAX_MANIFEST_BYTES = 1 << 28
 _OS_ERROR_NUMBER = re.compile(r"os error (\d+)")
-_DESERIALIZE: Any = safetensors.deserialize  # not annotated
 # Without O_NONBLOCK, opening a named pipe in directory of a file would wait for ever.
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DTYPES = (
@@ -103,6 +105,8 @@ def read_checkpoint(directory: Path, job: str) -> tuple[TrainingSnapshot, Checkp
 
 def write_files(directory: Path, snapshot: TrainingSnapshot, origin: CheckpointOrigin) -> None:
     """Write both files of a checkpoint and force them onto the disk."""
+    import safetensors
+
     tensors = directory / TENSORS_FILE
     specs = {name: tensor_spec(array) for name, array in snapshot.arrays.items()}
     try:
@@ -129,6 +133,8 @@ def tensor_spec(array: HostArray) -> safetensors.TensorSpec:
     Raises:
         ValueError: The format has no such type.
     """
+    import safetensors
+
     if array.dtype not in _DTYPES:
         raise ValueError(f"a checkpoint cannot hold tensors of type {array.dtype}")
     address = np.frombuffer(array.content, np.uint8).ctypes.data if array.content else 0
@@ -181,8 +187,11 @@ def read_plain_file(path: Path, size: int | None) -> bytes:
 
 def parse_arrays(content: bytes) -> Mapping[str, HostArray]:
     """Return the arrays of a tensor file; the library checks all sizes against the content."""
+    import safetensors
+
+    deserialize: Any = safetensors.deserialize  # not annotated
     try:
-        found = _DESERIALIZE(content)
+        found = deserialize(content)
     except safetensors.SafetensorError as error:
         raise CheckpointUnreadable(f"{TENSORS_FILE} is not in its format: {error}") from error
     # Only the library knows what it calls each type, such as BF16 for bfloat16.
