@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.laws.test_mesh_laws import meshes, together
 from worker_agent.errors import UnsupportedOptimizer
 from worker_agent.frameworks import BatchSlice, ControlFlags, StepSummary
-from worker_agent.tensorflow.reducer import HostMeasurement, HostReducer
+from worker_agent.tensorflow.reducer import HostMeasurement, HostReducer, summarise
 
 WHOLE = BatchSlice(1.0, 1.0, is_last=True)
 
@@ -54,7 +54,7 @@ def test_an_iteration_of_several_workers(
         may_apply = reducer.may_apply
         measured = reducer.end()
         assert not measured.failure
-        return applied, may_apply, reducer.summary(measured)
+        return applied, may_apply, summarise(measured)
 
     with meshes(workers) as made:
         results = together([lambda mesh=mesh: work(mesh) for mesh in made])
@@ -86,10 +86,24 @@ def test_one_worker_that_splits_its_batch(first: int, second: int, seed: int) ->
         assert reducer.may_apply == (number == 1)
     measured = reducer.end()
     np.testing.assert_allclose(applied, shares @ halves, rtol=1e-12, atol=1e-14)
-    summary = reducer.summary(measured)
+    summary = summarise(measured)
     assert summary.shards == 2
     assert summary.local_norm_sq == pytest.approx(shares @ (halves**2).sum(1))
     assert summary.mean_norm_sq == pytest.approx(float(applied @ applied))
+
+
+@pytest.mark.parametrize("is_split", [(True, False), (False, True)])
+def test_what_an_iteration_measured_is_told_when_the_next_has_begun(
+    is_split: tuple[bool, bool],
+) -> None:
+    """At one time a whole batch that followed a split one hid the noise of that one."""
+    reducer, measured = HostReducer([(3, np.dtype("f8"))]), []
+    for each in is_split:
+        for part in [BatchSlice(0.5, 1.0, is_last=False)] * each + [WHOLE]:
+            reducer.begin(part, flags())
+            step(reducer, np.ones(3))
+        measured.append(reducer.end())
+    assert [summarise(each).shards for each in measured] == [2 if each else 1 for each in is_split]
 
 
 @pytest.mark.parametrize("stepped", [(True, False), (False, True), (False, False)])
@@ -100,7 +114,7 @@ def test_half_a_batch_applies_nothing(stepped: tuple[bool, bool]) -> None:
         if does_step:
             step(reducer, np.ones(3))
             assert not reducer.may_apply
-    assert reducer.summary(reducer.end()).shards == 1
+    assert summarise(reducer.end()).shards == 1
 
 
 def test_a_failed_iteration_applies_nothing_and_must_be_redone() -> None:

@@ -27,7 +27,7 @@ from worker_agent.rendezvous.rendezvous import (
 )
 from worker_agent.state.progress import TrainingProgress, TrainingSnapshot
 from worker_agent.tensorflow.optimizer import SCOPE_REMEDY, AveragedOptimizer, backing_variable
-from worker_agent.tensorflow.reducer import HostMeasurement, HostReducer
+from worker_agent.tensorflow.reducer import HostMeasurement, HostReducer, summarise
 from worker_agent.tensorflow.state import KerasState
 from worker_agent.transport.mesh import Mesh, PeerListener, connect_mesh
 
@@ -116,7 +116,7 @@ class MeshAllReduce:
         if measured.failure:
             self._leave()  # closes the connections, so that the other workers fail at once too
             return False
-        self.previous_summary = None if self.latest is None else self.reducer.summary(self.latest)
+        self.previous_summary = None if self.latest is None else summarise(self.latest)
         self.latest = measured
         return True
 

@@ -50,6 +50,7 @@ class HostMeasurement:
         local_norm_sq: Share-weighted squared norm of this worker's gradients; None if unmeasured.
         mean_norm_sq: Squared norm of the averaged gradient, as far as it has been averaged.
         rows: Every worker's row of SUMMARY_COLUMNS; empty before ``done_at``.
+        shards: Parts of the batch whose gradients were measured, over all workers.
         is_skipped: Whether this worker's script skipped its samples.
         failure: Why the iteration must be redone; empty if it need not be.
     """
@@ -60,8 +61,22 @@ class HostMeasurement:
     local_norm_sq: float | None = None
     mean_norm_sq: float = 0.0
     rows: Sequence[Sequence[float]] = ()
+    shards: int = 1
     is_skipped: bool = False
     failure: str = ""
+
+
+def summarise(measured: HostMeasurement) -> StepSummary:
+    """Return what all workers agreed on in an iteration that ended well."""
+    rows = name_columns(measured.rows)
+    shards = 1 if any(row["is_skipped"] for row in rows) else measured.shards
+    local = sum(row["local_norm_sq"] for row in rows) if shards > 1 else None
+    return StepSummary.of_rows(
+        rows,
+        shards=shards,
+        local_norm_sq=local,
+        mean_norm_sq=measured.mean_norm_sq if shards > 1 else None,
+    )
 
 
 class HostReducer:
@@ -95,9 +110,10 @@ class HostReducer:
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         """Start a slice of an iteration; the first one starts the iteration."""
         if self.part.is_last:
-            self.measured = HostMeasurement(began_at=time.perf_counter())
-            self.kept.clear()
             self.is_split = not part.is_last
+            shards = self.workers * (2 if self.is_split else 1)
+            self.measured = HostMeasurement(began_at=time.perf_counter(), shards=shards)
+            self.kept.clear()
         elif not self.is_stepped:
             self.measured.is_skipped = True
         self.part, self.flags = part, flags
@@ -150,20 +166,6 @@ class HostReducer:
         self.is_active = False
         self.previous_sync_time = self.measured.done_at - self.measured.ready_at
         return self.measured
-
-    def summary(self, measured: HostMeasurement) -> StepSummary:
-        """Return what all workers agreed on in an iteration that ended well."""
-        rows = name_columns(measured.rows)
-        shards = self.workers * (2 if self.is_split else 1)
-        if any(row["is_skipped"] for row in rows):
-            shards = 1
-        local = sum(row["local_norm_sq"] for row in rows) if shards > 1 else None
-        return StepSummary.of_rows(
-            rows,
-            shards=shards,
-            local_norm_sq=local,
-            mean_norm_sq=measured.mean_norm_sq if shards > 1 else None,
-        )
 
     @property
     def _is_skipped_by_any(self) -> bool:
