@@ -43,7 +43,8 @@ test-integrations: $(READY) .venv/trainers/ready  ## Trainers and readers of oth
 	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/trainers/bin/python -m pytest tests/integrations
 
 test-tensorflow: $(READY) .venv/tensorflow/ready  ## Sessions of Keras on TensorFlow, in an environment of their own
-	@$(TENSORFLOW) -m pytest tests/tensorflow
+	@# A session leaves its connection to the controller to the end of its process; a crew is one process.
+	@$(TENSORFLOW) -m pytest tests/tensorflow -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
 check: $(READY)  ## Style, types, names, prose and layers
 	@$(BIN)/ruff check --quiet .

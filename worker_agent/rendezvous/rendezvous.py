@@ -181,6 +181,8 @@ class StoreRendezvous:
     def close(self) -> None:
         """Refuse connections from now on, by which the others know that this worker is gone."""
         self.own.close()
+        for store in self.reached.values():
+            store.close()
 
     def _lost(self, member: Member, error: Exception) -> GenerationBroken:
         self.reached.pop(member.address, None)

@@ -164,16 +164,24 @@ class MeshAllReduce:
     def _adopt(
         self, mesh: Mesh, generation: int, progress: TrainingProgress, *, is_new: bool
     ) -> TrainingProgress:
-        """Take the state of the most advanced member; nothing travels when all are equal."""
+        """Take the state of the most advanced member; who has it already is sent nothing."""
         told = mesh.all_gather([-1 if is_new else progress.iteration])
         iterations = [int(numbers[0]) for numbers in told]
         if mesh.rank == 0 and max(iterations) < 0:
             progress = self.restore_checkpoint(self.state, progress)
-        if len(set(iterations)) == 1 and iterations[0] >= 0:
-            return progress
         source = max(range(len(iterations)), key=lambda place: (iterations[place], -place))
-        progress = self.state.broadcast(mesh, source, progress)
-        if mesh.rank != source and is_new:  # or all workers would drop the same neurons
+        newest = iterations[source]
+        receivers = [
+            place
+            for place, iteration in enumerate(iterations)
+            if place != source and (iteration < newest or newest < 0)
+        ]
+        if mesh.rank == source and receivers:
+            self.state.send(mesh, receivers, progress)
+        if mesh.rank not in receivers:
+            return progress
+        progress = self.state.receive(mesh, source)
+        if is_new:  # or all workers would drop the same neurons
             self.state.reseed(mesh.rank, generation, purpose=b"worker")
         return progress
 

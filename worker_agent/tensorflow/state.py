@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,21 +104,17 @@ class KerasState:
         self.extra_state = dict(extra_state or {})
         encode(collect_states(self.extra_state))
 
-    def broadcast(self, mesh: Mesh, source: int, progress: TrainingProgress) -> TrainingProgress:
-        """Make every member equal to the source; returns the source's progress.
+    def receive(self, mesh: Mesh, source: int) -> TrainingProgress:
+        """Take over the state that a member sends; returns its progress.
 
         Raises:
-            StateRefused: The source's state cannot be sent (on all members), or does not fit
-                here (on this member only); nothing was changed.
+            StateRefused: The state cannot be sent, or does not fit here; nothing was changed.
             GenerationBroken: A member is gone.
         """
-        if mesh.rank == source:
-            self._send(mesh, progress)
-            return progress
-        said = _MANIFEST.validate_json(bytes(mesh.receive_from(source)))
+        said = _MANIFEST.validate_json(bytes(mesh.receive(source)))
         if said.refusal:
             raise StateRefused(said.refusal)
-        content = mesh.receive_from(source)
+        content = mesh.receive(source)
         arrays, start = {}, 0
         for name, info in said.arrays.items():
             arrays[name] = info.read(content[start : start + info.size])
@@ -166,21 +162,27 @@ class KerasState:
                 words = np.array([mixed & SEED_BITS, mixed >> 32 & SEED_BITS])
                 variable.assign(words.astype(variable.dtype.as_numpy_dtype))
 
-    def _send(self, mesh: Mesh, progress: TrainingProgress) -> None:
+    def send(self, mesh: Mesh, receivers: Collection[int], progress: TrainingProgress) -> None:
+        """Send the state to members that receive it.
+
+        Raises:
+            StateRefused: It cannot be sent; the receivers are told.
+            GenerationBroken: A member is gone.
+        """
         try:
             encoded = encode(self._states())
         except StateRefused as refused:
             said = KerasStateManifest(progress, None, {}, refusal=str(refused))
-            mesh.broadcast(to_json(said, inf_nan_mode="strings"), mesh.rank)
+            mesh.send([to_json(said, inf_nan_mode="strings")], receivers)
             raise
         facts = {name: ArrayInfo.of(array) for name, array in encoded.arrays.items()}
         said = KerasStateManifest(progress, encoded.tree, facts)
-        mesh.broadcast(to_json(said, inf_nan_mode="strings"), mesh.rank)
+        mesh.send([to_json(said, inf_nan_mode="strings")], receivers)
         content = [
             np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             for array in encoded.arrays.values()
         ]
-        mesh.send_to_all(content, sum(info.size for info in facts.values()))
+        mesh.send(content, receivers)
 
     def _variables(self) -> dict[str, list[Any]]:
         return {

@@ -11,8 +11,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -116,7 +115,8 @@ class Mesh:
         self.rank, self.peers, self.should_abort = rank, dict(sorted(peers.items())), should_abort
         self.size = len(self.peers) + 1
         self.on_close = on_close
-        self.number = 0  # of the exchange, by which members notice that they are not in step
+        # Frames so far, by which members notice that they are not in step.
+        self.sent, self.received = dict.fromkeys(peers, 0), dict.fromkeys(peers, 0)
 
     def exchange(
         self,
@@ -138,17 +138,21 @@ class Mesh:
             GenerationBroken: A member is gone or not in step, or the wait was given up. The mesh
                 is of no more use.
         """
-        self.number += 1
-        transfers = [
-            _Transfer(self.number, connection, sent.get(rank), received.get(rank), metadata)
-            for rank, connection in self.peers.items()
-        ]
+        transfers = {}
+        for rank in sent.keys() | received.keys():
+            self.sent[rank] += rank in sent
+            self.received[rank] += rank in received
+            transfer = _Transfer(self.peers[rank], len(metadata))
+            if rank in sent:
+                transfer.send(self.sent[rank], sent[rank], metadata)
+            if rank in received:
+                transfer.expect(self.received[rank], received[rank])
+            transfers[rank] = transfer
         try:
-            self._run([transfer for transfer in transfers if transfer.advance()])
+            self._run([transfer for transfer in transfers.values() if transfer.advance()])
         except (OSError, MalformedFrame) as error:
             raise GenerationBroken(f"another member is gone: {error}") from error
-        came = zip(self.peers, transfers, strict=True)
-        return {rank: bytes(each.metadata) for rank, each in came if rank in received}
+        return {rank: bytes(transfers[rank].metadata) for rank in received}
 
     def all_reduce(self, vector: Vector, metadata: bytes = b"") -> dict[int, bytes]:
         """Replace a vector by the sum over all members, the same to the last bit on each.
@@ -191,21 +195,14 @@ class Mesh:
         told = self.exchange({rank: [] for rank in self.peers}, nothing, own)
         return [unpack_numbers(told.get(rank, own)) for rank in range(self.size)]
 
-    def broadcast(self, content: bytes, source: int) -> bytes:
-        """Return the source's content; the other members' argument is ignored."""
-        if self.rank == source:
-            self.send_to_all([content], len(content))
-            return content
-        return bytes(self.receive_from(source))
+    def send(self, content: Sequence[Buffer], receivers: Collection[int]) -> None:
+        """Send bytes to members of these ranks, which call ``receive`` meanwhile."""
+        size = sum(memoryview(piece).nbytes for piece in content)
+        self.exchange({rank: [] for rank in receivers}, {}, pack_numbers([size]))
+        self.exchange(dict.fromkeys(receivers, content), {})
 
-    def send_to_all(self, content: Sequence[Buffer], size: int) -> None:
-        """Send so many bytes to all members, which call ``receive_from`` meanwhile."""
-        everyone = dict.fromkeys(self.peers, content)
-        self.exchange({rank: [] for rank in self.peers}, {}, pack_numbers([size]))
-        self.exchange(everyone, {})
-
-    def receive_from(self, source: int) -> memoryview:
-        """Return what the source sends."""
+    def receive(self, source: int) -> memoryview:
+        """Return what a member sends."""
         told = self.exchange({}, {source: memoryview(b"")}, pack_numbers([0]))
         size = int(unpack_numbers(told[source])[0])
         if not 0 <= size <= MAX_EXCHANGED_BYTES:
@@ -245,34 +242,37 @@ class Mesh:
 class _Transfer:
     """One frame to a member and one from it, each optional, as far as they have come."""
 
-    def __init__(
-        self,
-        number: int,
-        connection: FramedConnection,
-        sent: Sequence[Buffer] | None,
-        received: memoryview | None,
-        metadata: bytes,
-    ) -> None:
+    def __init__(self, connection: FramedConnection, metadata_size: int) -> None:
         self.socket, self.descriptor = connection.connection, connection.connection.fileno()
-        self.number, self.header = number, bytearray(HEADER_LAYOUT.size)
-        self.metadata = bytearray(len(metadata))
+        self.header, self.metadata = bytearray(HEADER_LAYOUT.size), bytearray(metadata_size)
         self.outgoing: list[memoryview] = []
         self.incoming: list[memoryview] = []
-        self.is_header_due = received is not None
-        if sent is not None:
-            pieces = [memoryview(piece) for piece in sent]
-            header = FrameHeader(
-                MessageKind.EXCHANGE,
-                iteration=number,
-                metadata_size=len(metadata),
-                payload_size=sum(piece.nbytes for piece in pieces),
-            )
-            first = memoryview(header.to_bytes() + metadata)
-            self.outgoing = [piece for piece in (first, *pieces) if piece]
-        if received is not None:
-            self.payload = received.nbytes
-            pieces = [memoryview(self.header), memoryview(self.metadata), received]
-            self.incoming = [piece for piece in pieces if piece]
+        self.expected = FrameHeader(MessageKind.EXCHANGE)
+        self.is_header_due = False
+
+    def send(self, number: int, content: Sequence[Buffer], metadata: bytes) -> None:
+        """Send a frame, the member's so many-th one."""
+        pieces = [memoryview(piece) for piece in content]
+        header = FrameHeader(
+            MessageKind.EXCHANGE,
+            iteration=number,
+            metadata_size=len(metadata),
+            payload_size=sum(piece.nbytes for piece in pieces),
+        )
+        first = memoryview(header.to_bytes() + metadata)
+        self.outgoing = [piece for piece in (first, *pieces) if piece]
+
+    def expect(self, number: int, payload: memoryview) -> None:
+        """Receive a frame, the member's so many-th one, whose payload fills this memory."""
+        self.expected = FrameHeader(
+            MessageKind.EXCHANGE,
+            iteration=number,
+            metadata_size=len(self.metadata),
+            payload_size=payload.nbytes,
+        )
+        pieces = (memoryview(self.header), memoryview(self.metadata), payload)
+        self.incoming = [piece for piece in pieces if piece]
+        self.is_header_due = True
 
     @property
     def events(self) -> int:
@@ -306,18 +306,11 @@ class _Transfer:
     def _check_header(self) -> None:
         self.is_header_due = False
         header = parse_frame_header(bytes(self.header), max_payload=MAX_EXCHANGED_BYTES)
-        expected = replace(
-            header,
-            kind=MessageKind.EXCHANGE,
-            iteration=self.number,
-            metadata_size=len(self.metadata),
-            payload_size=self.payload,
-        )
-        if header != expected:
+        if header != self.expected:
             raise MalformedFrame(
-                f"{header.payload_size} bytes of exchange {header.iteration} came where"
-                f" {self.payload} of exchange {self.number} were expected: do all workers train the"
-                " same model?"
+                f"{header.payload_size} bytes of frame {header.iteration} came where"
+                f" {self.expected.payload_size} of frame {self.expected.iteration} were expected:"
+                " do all workers train the same model?"
             )
 
 

@@ -1,0 +1,51 @@
+"""Names of TensorFlow and Keras that are private to them, as the agent uses them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+import tf_keras
+from tensorflow.python.ops import control_flow_util
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def test_the_rate_of_a_step_of_keras_3() -> None:
+    optimizer = keras.optimizers.SGD(0.5)
+    optimizer.build([keras.Variable(1.0)])
+    assert parameters(optimizer._get_current_learning_rate) == []
+    assert parameters(optimizer.apply) == ["grads", "trainable_variables"]
+    assert len(optimizer._trainable_variables) == 1
+    optimizer.__dict__["_get_current_learning_rate"] = lambda: 0.25
+    assert optimizer.learning_rate == 0.25, "a step reads the rate by this name"
+
+
+@pytest.mark.parametrize("is_scheduled", [False, True])
+def test_the_rate_of_a_step_of_tf_keras(is_scheduled: bool) -> None:
+    rate = tf_keras.optimizers.schedules.ExponentialDecay(0.5, 10, 0.5) if is_scheduled else 0.5
+    optimizer = tf_keras.optimizers.SGD(rate)
+    optimizer.build([tf.Variable(1.0)])
+    assert optimizer._built
+    assert isinstance(optimizer._learning_rate, tf.Variable) != is_scheduled
+    assert hasattr(optimizer, "_current_learning_rate") == is_scheduled
+    assert parameters(optimizer._compute_current_learning_rate) == []
+
+
+def test_what_tells_a_function_that_xla_compiles() -> None:
+    found = []
+
+    @tf.function(jit_compile=True)
+    def compiled(value: Any) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        found.append(control_flow_util.GraphOrParentsInXlaContext(graph))
+        return value
+
+    compiled(tf.constant(1.0))
+    assert parameters(control_flow_util.GraphOrParentsInXlaContext) == ["graph"]
+    assert found[0] is True
