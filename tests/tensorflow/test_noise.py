@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tests.crew import SAMPLES, crew
-from tests.tensorflow.test_framework import INPUTS, LABELS, TestKeras3, TestTfKeras
+from tests.tensorflow import test_framework as frameworks
+from tests.tensorflow.test_framework import INPUTS, LABELS
 from worker_agent.sampler import SampleOrder, SampleRange
 
 SEED, BATCH, ITERATIONS = 7, 12, 6
@@ -26,7 +27,9 @@ def gradient(model: Any, indices: Any) -> np.ndarray[Any, Any]:
     return np.concatenate([part.numpy().ravel() for part in parts])
 
 
-@pytest.mark.parametrize("maker", [TestKeras3(), TestTfKeras()], ids=["keras", "tf_keras"])
+@pytest.mark.parametrize(
+    "maker", [frameworks.TestKeras3(), frameworks.TestTfKeras()], ids=["keras", "tf_keras"]
+)
 # A step that waits for others holds a thread of TensorFlow, of which a process has few.
 @pytest.mark.parametrize("workers", [1, 2])
 def test_norms_are_those_computed_by_hand(tmp_path: Path, maker: Any, workers: int) -> None:
