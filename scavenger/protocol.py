@@ -24,6 +24,7 @@ ProcessExitCode = Annotated[int, Ge(-255), Le(255)]
 ShortText = Annotated[str, MaxLen(256), Predicate(str.isprintable)]
 
 FinishReason = Literal["target", "exhausted", "released"]
+FrameworkName = Literal["pytorch", "tensorflow"]
 TrainingStrategyName = Literal["all_reduce", "parameter_server", "downpour"]
 Role = Literal["worker", "server"]
 

@@ -63,6 +63,7 @@ def planning_state(
         other_models=other_models,
         machine_type=spec.machine_type or machine_type,
         exchange=exchange_of(spec),
+        framework=framework_of(spec),
         lr_rule=rule,
         kappa_prior=Kappa(prior_kappa(rule)),
         is_synchronous=not isinstance(spec.strategy, DownpourSpec),
@@ -98,10 +99,18 @@ def signature_of(spec: JobSpec, machine_type: str) -> str:
     """
     rule, exchange = spec.learning_rate_scaling.rule, exchange_of(spec)
     machine = spec.machine_type or machine_type
-    return make_signature(spec.model.key, spec.model.dataset_size, rule, machine, exchange)
+    framework = framework_of(spec)
+    return make_signature(
+        spec.model.key, spec.model.dataset_size, rule, machine, exchange, framework
+    )
 
 
 def exchange_of(spec: JobSpec) -> str:
     """Say how gradients travel where that changes how long an iteration takes."""
     name, servers = spec.strategy.name, spec.strategy.servers
     return f"{name} {servers}" if servers else ""
+
+
+def framework_of(spec: JobSpec) -> str:
+    """Say what trains where that changes how long an iteration takes: empty for PyTorch."""
+    return "" if spec.framework in (None, "pytorch") else spec.framework

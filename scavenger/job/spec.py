@@ -54,7 +54,7 @@ from scavenger.learning_rate import LearningRateScaling
 from scavenger.planning.objectives import plain_objectives
 from scavenger.planning.search.registry import SEARCHES
 from scavenger.pricing import PriceModel, ServerPrice
-from scavenger.protocol import StopAtMetric, StopAtProgress, StopRule
+from scavenger.protocol import FrameworkName, StopAtMetric, StopAtProgress, StopRule
 
 MAX_GOAL = 1e15  # a database writes a larger number without its exponent, as no document may
 
@@ -228,6 +228,8 @@ class JobSpec(SpecModel):
         level: Whether the job is resized, or only measured, or measured and advised.
         strategy: How the workers train together.
         lr_scaling: How the learning rate follows the global batch.
+        framework: What the script trains with, whose times are no other framework's; None counts
+            as PyTorch.
         price: Dollars per worker-hour, or a tariff; None for the price of its machines, which the
             controller writes down when the job is submitted.
         machine: Which machines to rent; None for those of the controller's own cloud.
@@ -248,6 +250,9 @@ class JobSpec(SpecModel):
     level: Literal["observe", "advise", "control"] = Field("control", examples=["advise"])
     strategy: TrainingStrategyField = Field(AllReduceSpec(), examples=["all_reduce"])
     lr_scaling: LearningRateField = Field(LearningRateSpec(rule="none"), examples=["linear"])
+    framework: Annotated[FrameworkName | None, BeforeValidator(require_value)] = Field(
+        None, examples=["tensorflow"]
+    )
     price: Annotated[PriceField | None, BeforeValidator(require_value)] = Field(
         None, examples=["0.13402 USD/h"]
     )

@@ -71,6 +71,7 @@ class PlanningState:
         other_models: Models of all other jobs, newest first.
         machine_type: Kind of the machines it runs on; empty where all jobs run on the same.
         exchange: How gradients travel as signatures name it; empty for all-reduce.
+        framework: What trains as signatures name it; empty for PyTorch.
         lr_rule: The learning-rate rule: only jobs with the same one teach κ.
         kappa_prior: κ in B_crit = κ φ before any job taught it.
         is_synchronous: Whether the workers iterate together; where they do not, as in Downpour
@@ -99,6 +100,7 @@ class PlanningState:
     other_models: tuple[StoredModel, ...] = ()
     machine_type: str = ""
     exchange: str = ""
+    framework: str = ""
     lr_rule: str = "none"
     kappa_prior: Kappa = Kappa()  # noqa: RUF009
     is_synchronous: bool = True
@@ -126,10 +128,12 @@ class PlanningState:
         return tuple(model for model in self.other_models if self._is_comparable(model))
 
     def _is_comparable(self, other: StoredModel) -> bool:
-        machine, exchange = (
-            part_of_signature(other.signature, name) for name in ("machine", "exchange")
+        machine, exchange, framework = (
+            part_of_signature(other.signature, name)
+            for name in ("machine", "exchange", "framework")
         )
-        return exchange == self.exchange and self.machine_type in ("", machine)
+        is_alike = (exchange, framework) == (self.exchange, self.framework)
+        return is_alike and self.machine_type in ("", machine)
 
     @cached_property
     def extrapolated(self) -> Extrapolation | None:

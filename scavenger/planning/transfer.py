@@ -217,8 +217,10 @@ def learn_kappa_from_models(prior: Kappa, models: Sequence[StoredModel], rule: s
     return kappa
 
 
-# What a signature names, in this order; the exchange is left out for all-reduce.
-SIGNATURE_PARTS = ("model", "dataset_size", "rule", "machine", "exchange")
+# What a signature names, in this order; the exchange of all-reduce and the framework of PyTorch are
+# empty, and left out at the end.
+SIGNATURE_PARTS = ("model", "dataset_size", "rule", "machine", "exchange", "framework")
+LEAST_PARTS = 4
 
 
 @lru_cache(maxsize=8192)  # asked of every stored model for every job that is shown
@@ -243,7 +245,12 @@ def is_within_range(config: ClusterConfig, seen: list[ClusterConfig]) -> bool:
 
 
 def make_signature(
-    model_key: str, dataset_size: int, lr_scaling: str, machine: str, exchange: str = ""
+    model_key: str,
+    dataset_size: int,
+    lr_scaling: str,
+    machine: str,
+    exchange: str = "",
+    framework: str = "",
 ) -> str:
     """Name what must be equal for one job's model to fit another; no two combinations share it.
 
@@ -253,9 +260,15 @@ def make_signature(
         lr_scaling: The learning-rate rule.
         machine: Kind of machine.
         exchange: How gradients travel; empty for all-reduce.
+        framework: What trains; empty for PyTorch, as models are that were stored before there was
+            another framework.
 
     >>> make_signature("resnet18/cifar10", 50000, "linear", "e2-standard-4")
     'resnet18/cifar10|50000|linear|e2-standard-4'
+    >>> make_signature("digits", 1437, "none", "local", framework="tensorflow")
+    'digits|1437|none|local||tensorflow'
     """
-    parts = (model_key, str(dataset_size), lr_scaling, machine, *([exchange] if exchange else []))
+    parts = [model_key, str(dataset_size), lr_scaling, machine, exchange, framework]
+    while not parts[-1] and len(parts) > LEAST_PARTS:
+        parts.pop()
     return "|".join(quote(part, safe="/:+ ") for part in parts)

@@ -1,6 +1,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
 from scavenger.errors import NothingFeasible
@@ -15,7 +17,7 @@ from scavenger.planning.knee import Knee
 from scavenger.planning.objectives import Cheapest, Fastest
 from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState
-from scavenger.planning.transfer import StoredModel, make_signature
+from scavenger.planning.transfer import StoredModel, make_signature, part_of_signature
 from scavenger.pricing import on_demand_price_model
 
 SPACE = ConfigSpace((2, 4, 8), (64, 128, 256))
@@ -195,6 +197,27 @@ def test_limits_that_cannot_be_met_are_raised():
 def test_a_signature_is_shared_by_no_two_combinations():
     assert make_signature("a|b", 1, "linear", "c") != make_signature("a", 1, "b|linear", "c")
     assert make_signature("a%7Cb", 1, "linear", "c") != make_signature("a|b", 1, "linear", "c")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            *[st.sampled_from(["a", "a|b", "", "%7C"])] * 2,
+            st.sampled_from(["", "parameter_server 2"]),
+            st.sampled_from(["", "tensorflow"]),
+        ),
+        min_size=2,
+        max_size=2,
+        unique=True,
+    )
+)
+def test_a_signature_names_its_parts(combinations):
+    """Two that differ in one part have two signatures, and each part can be read again."""
+    names = ("model", "machine", "exchange", "framework")
+    made = [make_signature(key, 1, "none", *rest) for key, *rest in combinations]
+    assert made[0] != made[1]
+    for signature, parts in zip(made, combinations, strict=True):
+        assert tuple(part_of_signature(signature, name) for name in names) == parts
 
 
 KIN = replace(STORED, signature=make_signature("mnist", 60000, "linear", "e2"))

@@ -230,6 +230,18 @@ def test_models_compare_between_jobs_of_one_rule_with_any_warm_up() -> None:
     assert signature_of(spec(lr_scaling="adascale"), "local") == "digits|1437|adascale|local"
 
 
+@pytest.mark.parametrize("framework", [None, "pytorch", "tensorflow"])
+def test_models_of_another_framework_do_not_compare(framework: str | None) -> None:
+    asked = {} if framework is None else {"framework": framework}
+    document = spec(search="universal", **asked)
+    known = replace(OTHER, signature="other|9|none|local||tensorflow")
+    state = planning_state(document, (), None, other_models=(OTHER, known), machine_type="local")
+    is_tensorflow = framework == "tensorflow"
+    assert state.comparable_models == ((known,) if is_tensorflow else (OTHER,))
+    end = "||tensorflow" if is_tensorflow else ""
+    assert signature_of(document, "local") == f"digits|1437|none|local{end}"
+
+
 def test_models_do_not_compare_where_gradients_travel_otherwise() -> None:
     served = spec(strategy={"parameter_server": {"servers": 2}}, search="universal")
     name = signature_of(served, "local")

@@ -1196,12 +1196,20 @@ export interface components {
          *         level: Whether the job is resized, or only measured, or measured and advised.
          *         strategy: How the workers train together.
          *         lr_scaling: How the learning rate follows the global batch.
+         *         framework: What the script trains with, whose times are no other framework's; None counts
+         *             as PyTorch.
          *         price: Dollars per worker-hour, or a tariff; None for the price of its machines, which the
          *             controller writes down when the job is submitted.
          *         machine: Which machines to rent; None for those of the controller's own cloud.
          *         run: What every worker runs.
          */
         JobSpec: {
+            /**
+             * Framework
+             * @example tensorflow
+             * @enum {string}
+             */
+            framework?: "pytorch" | "tensorflow";
             /**
              * Laws
              * @default measured
