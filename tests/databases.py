@@ -19,12 +19,13 @@ TEMPLATE = "template"
 MOST_BYTES = 4 << 20  # by which a database may have grown and be emptied all the same
 END_POLL = 0.002  # seconds
 
-# Rows of these catalogs change with every change of the schema, and with nothing else.
+# Rows of these tables change with every change of the schema, and with nothing else.
 _SCHEMA = " UNION ALL ".join(
     f"SELECT count(*), max(xmin::text::bigint) FROM {catalog}"
     for catalog in (
         *("pg_class", "pg_attribute", "pg_constraint", "pg_index", "pg_trigger", "pg_proc"),
         *("pg_inherits", "pg_type", "pg_namespace", "pg_policy", "pg_db_role_setting"),
+        "alembic_version",
     )
 )
 _EMPTY = """

@@ -50,6 +50,7 @@ def test_rows_and_numbers_are_gone(postgres: EmbeddedPostgres, pool: DatabasePoo
         "ALTER TABLE sweeps ADD COLUMN more text",
         "CREATE INDEX more ON sweeps (at)",
         "DROP TABLE regroups",
+        "UPDATE alembic_version SET version_num = '0001'",
         "CREATE TABLE chunks_more PARTITION OF chunks FOR VALUES FROM ('2001-01-01')"
         " TO ('2001-01-02')",
     ],

@@ -71,8 +71,7 @@ def unsupported(name: str) -> UnsupportedStrategy:
     """Return the error for a strategy that sessions of TensorFlow do not have."""
     return UnsupportedStrategy(
         f"TensorFlow has no strategy {name} in a session; it has all_reduce: set strategy:"
-        " all_reduce in the job document, or start a script with parameter servers of its own with:"
-        " scavenger agent run"
+        " all_reduce in the job document"
     )
 
 

@@ -37,13 +37,10 @@ XLA_REMEDY = (
     " jit_compile=True from the function that trains"
 )
 FIT_REMEDY = (
-    "model.fit draws its own batches, one ahead of the step: train in a loop over job.batches, or"
-    " leave the script as it is and start it with: scavenger agent run"
+    "model.fit draws its own batches, one ahead of the step: train in a loop over job.batches"
+    " (scavenger agent run does not measure scripts of TensorFlow yet)"
 )
-SCOPE_REMEDY = (
-    "a session averages gradients by itself: remove the strategy of tf.distribute, or leave the"
-    " script as it is and start it with: scavenger agent run"
-)
+SCOPE_REMEDY = "a session averages gradients by itself: remove the strategy of tf.distribute"
 
 
 class AveragedOptimizer:

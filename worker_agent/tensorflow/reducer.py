@@ -34,8 +34,7 @@ Gradient = npt.NDArray[Any]
 
 SECOND_STEP_REMEDY = (
     "the optimizer stepped twice on one batch, and a session averages one step of one optimizer"
-    " per batch: add the losses up and apply their gradients once, or leave the script as it is and"
-    " start it with: scavenger agent run"
+    " per batch: add the losses up and apply their gradients once"
 )
 
 

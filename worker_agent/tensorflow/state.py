@@ -195,7 +195,6 @@ class KerasState:
         return {
             "framework": FRAMEWORK_NAME,
             **{kind: dict(enumerate(each)) for kind, each in self._variables().items()},
-            "names": [each.name for each in self._variables()["model"]],
             "carried": collect_states(self.extra_state),
         }
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from worker_agent.errors import GenerationBroken, MalformedFrame
 from worker_agent.transport.connection import (
     HEADER_LAYOUT,
+    MAX_PAYLOAD_BYTES,
     Buffer,
     FramedConnection,
     FrameHeader,
@@ -36,7 +37,6 @@ from worker_agent.transport.server import FrameServer, authenticate
 
 ABORT_CHECK_EVERY = 0.5  # seconds
 PEER_ARRIVAL_TIMEOUT = 5.0  # seconds; all members have met before they connect
-MAX_EXCHANGED_BYTES = 1 << 36
 
 Vector = npt.NDArray[Any]
 
@@ -205,7 +205,7 @@ class Mesh:
         """Return what a member sends."""
         told = self.exchange({}, {source: memoryview(b"")}, pack_numbers([0]))
         size = int(unpack_numbers(told[source])[0])
-        if not 0 <= size <= MAX_EXCHANGED_BYTES:
+        if not 0 <= size <= MAX_PAYLOAD_BYTES:
             raise GenerationBroken(f"a member announces {size} bytes")
         content = array_bytes(np.empty(size, np.uint8))
         self.exchange({}, {source: content})
@@ -305,7 +305,7 @@ class _Transfer:
 
     def _check_header(self) -> None:
         self.is_header_due = False
-        header = parse_frame_header(bytes(self.header), max_payload=MAX_EXCHANGED_BYTES)
+        header = parse_frame_header(bytes(self.header), max_payload=MAX_PAYLOAD_BYTES)
         if header != self.expected:
             raise MalformedFrame(
                 f"{header.payload_size} bytes of frame {header.iteration} came where"
