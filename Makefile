@@ -3,6 +3,8 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
+# Without its cache Python compiles all sources in each of the hundreds of processes of the tests.
+unexport PYTHONDONTWRITEBYTECODE
 READY := .venv/ready
 TENSORFLOW = OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES=-1 .venv/tensorflow/bin/python
 

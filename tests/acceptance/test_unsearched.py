@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scavenger.schemas.jobs import JobPhase, JobView
 from tests.acceptance.test_digits_job import digits
 from tests.controller import Controller
 
 
+@pytest.mark.slow
 def test_a_job_that_is_advised_stays_and_hears_what_would_be_better(
     controller: Controller,
 ) -> None:

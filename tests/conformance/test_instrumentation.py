@@ -73,7 +73,10 @@ for _ in range(12):
     optimizer.step()
 print("trained")
 """
+# PyTorch aborts once in some forty such scripts as the interpreter ends, with or without the agent.
 TOGETHER = """
+import os
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -88,6 +91,7 @@ for _ in range(12):
     model(torch.randn(8, 4)).square().mean().backward()
     optimizer.step()
 dist.destroy_process_group()
+os._exit(0)
 """
 
 

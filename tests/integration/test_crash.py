@@ -36,6 +36,7 @@ def test_a_controller_that_dies_after_anything_it_did_changes_nothing_but_time(
     assert sum(story.fired for _, story in found) == len(found) >= FEWEST
 
 
+@pytest.mark.slow
 def test_the_same_kill_leaves_the_same_world(troupes: tuple[ProcessPoolExecutor, ...]) -> None:
     name = STORIES[0][0]
     run = troupes[0].submit(troupe.plain_of, name).result().run

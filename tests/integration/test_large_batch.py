@@ -11,6 +11,7 @@ import torch
 from tests.bench.large_batch import ALLOWED, NONE, SEEDS, WARM
 from tests.bench.rules import SMALL, find_law, losses_of
 
+pytestmark = pytest.mark.slow  # forty trainings to their end
 SEEN = (SMALL, 128, 512)
 
 

@@ -201,8 +201,8 @@ def test_a_job_that_no_place_serves_says_so_once_and_asks_at_most_sixty_times_an
         cloud.stock(f"small@{zone}", 0)
         cloud.stock(f"small@{zone}+spot", 0)
     region.submit(market="any")
-    for _ in range(720):
-        region.tick(after=5.0)
+    for _ in range(240):
+        region.tick(after=15.0)
     told = region.told()
     assert [kind for kind, _ in told].count("waiting") == 1
     assert [kind for kind, _ in told].count("resumed") == 0
@@ -211,8 +211,8 @@ def test_a_job_that_no_place_serves_says_so_once_and_asks_at_most_sixty_times_an
     assert not any(vm.is_alive or vm.cost(region.now) for vm in region.rows())
     assert region.lacks_capacity()
     cloud.stock("small@b", 1)
-    for _ in range(720):
-        region.tick(after=5.0)
+    for _ in range(240):
+        region.tick(after=15.0)
         if any(vm.state == "launched" for vm in region.rows()):
             break
     region.tick()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.replicas.play import IMMEDIATE, KILLED, Script, play
 
 FEW = Script(
@@ -17,6 +19,7 @@ FEW = Script(
 )
 
 
+@pytest.mark.slow
 def test_jobs_end_right_and_no_machine_is_launched_twice_under_kills() -> None:
     outcome = play(FEW, seed=0)
     assert outcome.wrong == []

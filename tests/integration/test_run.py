@@ -53,7 +53,10 @@ def rows_in(path: Path) -> list[MeasuredStep]:
         (["keywords.py"], [PYTHON], 1, 5),
         pytest.param(["ddp.py"], TORCHRUN, 2, 56, marks=pytest.mark.slow),
         (["ddp_amp_accumulate.py"], TORCHRUN, 2, 30),
-        (["torchrun_checkpoint.py", "2", "snapshot.pt"], TORCHRUN, 2, 58),
+        pytest.param(
+            *(["torchrun_checkpoint.py", "2", "snapshot.pt"], TORCHRUN, 2, 58),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) and value[0] != PYTHON else None,
 )

@@ -237,7 +237,8 @@ def test_a_cloud_that_hangs_delays_no_job_of_another(engine: Engine, cloud: Fake
         )
         loop.start()
         try:
-            until(lambda: {"launch job_1", "launch job_2"} <= set(slow.asked))
+            # As many as the executor has threads hang, whichever of the three come first.
+            until(lambda: len({call for call in slow.asked if call.startswith("launch")}) == 2)
             slow.hang("list")
             with engine.begin() as connection:
                 wish = spec(**{**WISH, "machine": {"cloud": "quick"}})

@@ -1,5 +1,7 @@
 """DDP with automatic mixed precision, gradient accumulation and clipping."""
 
+import os
+import sys
 from contextlib import nullcontext
 
 import torch
@@ -45,3 +47,5 @@ if rank == 0:
     print(f"final loss {total.item() / world_size:.17g}")
 dist.barrier()
 dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # PyTorch sometimes aborts while the interpreter ends

@@ -133,6 +133,15 @@ def start(controller: Flaky, spool: Path | None = None) -> tuple[Reporter, list[
     return reporter, heard
 
 
+def test_a_controller_that_is_away_changes_no_random_number_of_the_script() -> None:
+    controller = Flaky(1.0)
+    before = random.getstate()
+    reporter, _ = start(controller)
+    until(lambda: controller.asked > 5)
+    reporter.stop_without_final_report(0.0)
+    assert random.getstate() == before
+
+
 @pytest.mark.parametrize("has_spool", [False, True])
 @pytest.mark.parametrize("loss", [0.0, 0.5])
 def test_every_row_arrives_once_and_in_order(loss: float, has_spool: bool, tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ class Reporter:
         self._pending = StepReport(worker, self._progress)
         self._interval = WAITING_REPORT_INTERVAL
         self._failures = self._begun = self._ended = 0
+        # A generator of its own: a draw from the shared one would change what the script draws.
+        self._jitter = random.Random()  # noqa: S311
         self._has_news = self._is_closing = self._is_given_up = self._is_warned = False
         self._state = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="scavenger-reporter", daemon=True)
@@ -217,7 +219,7 @@ class Reporter:
         grown = interval * 2.0 ** min(self._failures, 10)
         last = MAX_CLOSING_PAUSE if self._is_closing else longest
         # Jitter, or all workers would come back to a restarted controller at once.
-        return min(grown, last) * random.uniform(0.5, 1.0)  # noqa: S311
+        return min(grown, last) * self._jitter.uniform(0.5, 1.0)
 
     def _count_exchange(self) -> bool:
         """Make one exchange, and wake threads in ``wait_for_reply``."""
