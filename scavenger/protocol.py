@@ -195,11 +195,13 @@ class Hello:
         worker: Its id, equal to the id of the VM it runs on.
         address: ``host:port`` at which the others reach it.
         role: What it is there for; old agents, which leave it out, are workers.
+        framework: What trains, such as ``pytorch``; empty while the worker does not know it.
     """
 
     worker: ShortText
     address: ShortText
     role: Role = "worker"
+    framework: ShortText = ""
 
 
 @dataclass(frozen=True, slots=True)

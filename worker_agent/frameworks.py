@@ -31,6 +31,10 @@ SHARD_FACTORY = "worker_agent.pytorch.server_shard:shard_factory"
 class Framework(Protocol):
     """One framework, such as PyTorch."""
 
+    @property
+    def name(self) -> str:
+        """Its name in job documents and in signatures of stored models."""
+
     def owns(self, model: Any) -> bool:
         """Whether the model is one of this framework's."""
 

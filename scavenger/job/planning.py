@@ -13,7 +13,7 @@ from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.objective import Objective
 from scavenger.planning.objectives import make_objective
 from scavenger.planning.state import PlanningState, ProbeOverhead
-from scavenger.planning.transfer import StoredModel, make_signature
+from scavenger.planning.transfer import DEFAULT_FRAMEWORK, StoredModel, make_signature
 from scavenger.protocol import StopAtMetric, StopAtProgress
 
 
@@ -24,7 +24,9 @@ def planning_state(
     *,
     epochs_to_target: float | None = None,
     other_models: tuple[StoredModel, ...] = (),
+    lender: StoredModel | None = None,
     machine_type: str = "",
+    framework: str = "",
     probe_overhead: ProbeOverhead | None = None,
     running_machines: int = 0,
     drifted_noise_scale: float | None = None,
@@ -38,8 +40,10 @@ def planning_state(
         stored: The model of earlier jobs with its signature.
         epochs_to_target: Reference epochs its own run to the target took, once it has ended.
         other_models: Models of all other jobs, newest first.
+        lender: The model of the same job with another framework.
         machine_type: Kind of the machines it runs on, where it names none; jobs on others do not
             compare.
+        framework: What its workers train with, as they said; empty while none has.
         probe_overhead: What one probe takes besides training.
         running_machines: Machines of its workers that may run.
         drifted_noise_scale: φ in samples that its probes' had drifted to; None while theirs holds.
@@ -61,9 +65,10 @@ def planning_state(
         topology="parameter_server" if spec.strategy.servers else "all_reduce",
         laws=spec.laws,
         other_models=other_models,
+        lender=lender,
         machine_type=spec.machine_type or machine_type,
         exchange=exchange_of(spec),
-        framework=framework_of(spec),
+        framework=framework_of(spec, framework),
         lr_rule=rule,
         kappa_prior=Kappa(prior_kappa(rule)),
         is_synchronous=not isinstance(spec.strategy, DownpourSpec),
@@ -90,19 +95,18 @@ def objective_within_limits(spec: JobSpec) -> ConstrainedObjective:
     return ConstrainedObjective(objective_of(spec), max_cost=max_cost, max_time=limits.max_time)
 
 
-def signature_of(spec: JobSpec, machine_type: str) -> str:
+def signature_of(spec: JobSpec, machine_type: str, framework: str = "") -> str:
     """Name the stored model this job reads and writes.
 
     Args:
         spec: The job.
         machine_type: Kind of the machines of jobs that name none.
+        framework: What its workers train with, as they said; empty while none has.
     """
     rule, exchange = spec.learning_rate_scaling.rule, exchange_of(spec)
     machine = spec.machine_type or machine_type
-    framework = framework_of(spec)
-    return make_signature(
-        spec.model.key, spec.model.dataset_size, rule, machine, exchange, framework
-    )
+    trains = framework_of(spec, framework)
+    return make_signature(spec.model.key, spec.model.dataset_size, rule, machine, exchange, trains)
 
 
 def exchange_of(spec: JobSpec) -> str:
@@ -111,6 +115,12 @@ def exchange_of(spec: JobSpec) -> str:
     return f"{name} {servers}" if servers else ""
 
 
-def framework_of(spec: JobSpec) -> str:
-    """Say what trains where that changes how long an iteration takes: empty for PyTorch."""
-    return "" if spec.framework in (None, "pytorch") else spec.framework
+def framework_of(spec: JobSpec, told: str = "") -> str:
+    """Say what trains, as signatures name it: empty for PyTorch.
+
+    Args:
+        spec: The job; what its document says counts until a worker has said it.
+        told: What its workers train with, as they said; empty while none has.
+    """
+    framework = told or spec.framework or DEFAULT_FRAMEWORK
+    return "" if framework == DEFAULT_FRAMEWORK else framework

@@ -17,7 +17,7 @@ from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import TradeoffCurve, predict_curve
 from scavenger.planning.search.registry import SEARCHES
 from scavenger.planning.search.strategy import Probe, TrainOn, choose_by_probes
-from scavenger.planning.state import FittedModel, PlanningState, describe_source
+from scavenger.planning.state import FittedModel, PlanningState, describe_source, lent_epochs_law
 
 _T = TypeVar("_T")
 
@@ -99,7 +99,7 @@ def choose_without_further_probes(state: PlanningState) -> TrainOn:
 
 def add_noise_probe(state: PlanningState, run: TrainOn) -> Probe | TrainOn:
     """Return a probe of noise on what a search has chosen, until the noise has settled."""
-    if not run.searched or state.has_settled_noise:
+    if not run.searched or state.is_noise_known:
         return run
     why = f"the noise settles on {run.config}, for the time being: {run.why}"
     return Probe(run.config, why, measures="noise")
@@ -129,7 +129,8 @@ def preview_curve(state: PlanningState) -> CurvePreview | None:
 def progress_per_iteration(state: PlanningState, config: ClusterConfig) -> float:
     """Reference epochs one iteration is worth, by the best law known so far (SCIENCE §2)."""
     fitted = fit_model(state)
-    law = UNKNOWN_EPOCHS_LAW if fitted is None else fitted.model.statistical
+    law = lent_epochs_law(state) if fitted is None else fitted.model.statistical
+    law = law or UNKNOWN_EPOCHS_LAW
     return law.progress_per_iteration(
         config.global_batch, state.reference_batch, state.dataset_size
     )

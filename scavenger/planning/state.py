@@ -13,12 +13,13 @@ from functools import cached_property, lru_cache
 
 from scavenger.cluster import ConfigSpace
 from scavenger.measurement.profiling import Observation
-from scavenger.models.epochs import FinishedRun, Kappa, LawFamily, fit_epochs_law
+from scavenger.models.epochs import EpochsLaw, FinishedRun, Kappa, LawFamily, fit_epochs_law
 from scavenger.models.forms import Topology
 from scavenger.models.performance import PerformanceModel, fit_performance
 from scavenger.planning.learning_curve import Extrapolation, extrapolate_learning_curve
 from scavenger.planning.objective import Objective
 from scavenger.planning.transfer import (
+    DEFAULT_FRAMEWORK,
     StoredModel,
     average_models,
     learn_kappa_from_models,
@@ -69,6 +70,8 @@ class PlanningState:
         topology: How gradients travel.
         laws: Whether the data choose among forms of the laws, or the paper's are taken.
         other_models: Models of all other jobs, newest first.
+        lender: Model of the same job with another framework, which lends its noise and epochs; None
+            if there is none.
         machine_type: Kind of the machines it runs on; empty where all jobs run on the same.
         exchange: How gradients travel as signatures name it; empty for all-reduce.
         framework: What trains as signatures name it; empty for PyTorch.
@@ -98,6 +101,7 @@ class PlanningState:
     topology: Topology = "all_reduce"
     laws: LawFamily = "measured"
     other_models: tuple[StoredModel, ...] = ()
+    lender: StoredModel | None = None
     machine_type: str = ""
     exchange: str = ""
     framework: str = ""
@@ -113,8 +117,23 @@ class PlanningState:
 
     @property
     def has_settled_noise(self) -> bool:
-        """Whether the noise of this job is known."""
+        """Whether this job has measured its noise for as long as that takes to settle."""
         return any(observation.has_settled_noise for observation in self.observations)
+
+    @property
+    def lends_noise(self) -> bool:
+        """Whether the noise of this job is that of the same job with another framework.
+
+        The laws of the paper compare noise that each configuration measured itself (V-B).
+        """
+        if self.lender is None or self.has_settled_noise or self.laws == "paper":
+            return False
+        return any(observation.has_settled_noise for observation in self.lender.observations)
+
+    @property
+    def is_noise_known(self) -> bool:
+        """Whether no probe has to measure the noise of this job."""
+        return self.has_settled_noise or self.lends_noise
 
     @cached_property
     def kappa(self) -> Kappa:
@@ -148,9 +167,10 @@ class PlanningState:
     @property
     def recorded_epochs(self) -> float | None:
         """Epochs to target that the user named, or else that earlier jobs took."""
-        if self.epochs_at_reference is not None or self.stored is None:
+        if self.epochs_at_reference is not None:
             return self.epochs_at_reference
-        return self.stored.epochs_to(self.target, self.reference_batch)
+        known = (model.epochs_to(self.target, self.reference_batch) for model in self._same_jobs)
+        return next((epochs for epochs in known if epochs is not None), None)
 
     @property
     def expected_epochs(self) -> float | None:
@@ -169,7 +189,32 @@ class PlanningState:
     @property
     def earlier_runs(self) -> tuple[FinishedRun, ...]:
         """What earlier runs to this target took, at their batches."""
-        return () if self.stored is None else self.stored.runs.get(self.target or "", ())
+        return tuple(
+            run for model in self._same_jobs for run in model.runs.get(self.target or "", ())
+        )
+
+    @property
+    def _same_jobs(self) -> tuple[StoredModel, ...]:
+        """Models of this job, the one with another framework last."""
+        return tuple(model for model in (self.stored, self.lender) if model is not None)
+
+    @property
+    def lent(self) -> str:
+        """What a model with another framework lends, in words; empty where it lends nothing."""
+        if self.lender is None:
+            return ""
+        own = (
+            None
+            if self.stored is None
+            else self.stored.epochs_to(self.target, self.reference_batch)
+        )
+        lends_epochs = self.epochs_at_reference is None and own is None
+        lends_epochs = lends_epochs and self.recorded_epochs is not None
+        parts = ["noise"] * self.lends_noise + ["epochs"] * lends_epochs
+        if not parts:
+            return ""
+        framework = part_of_signature(self.lender.signature, "framework") or DEFAULT_FRAMEWORK
+        return f"{' and '.join(parts)} of {format_job_count([self.lender])} with {framework}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +249,16 @@ def fit_probes(state: PlanningState) -> FittedModel:
         laws=state.laws,
         epochs_deviation=state.epochs_deviation,
     )
+    law = lent_epochs_law(state)
+    model = model if law is None else replace(model, statistical=law)
     return FittedModel(model, state.observations, describe_probes(state))
+
+
+def lent_epochs_law(state: PlanningState) -> EpochsLaw | None:
+    """Return the law by the noise of the same job with another framework; None without need."""
+    if state.lender is None or not state.lends_noise:
+        return None
+    return fit_epochs_law(state.lender.observations, state.kappa, state.earlier_runs)
 
 
 def adapt_stored_model(state: PlanningState, stored: StoredModel) -> FittedModel:
@@ -245,7 +299,7 @@ def average_other_models(state: PlanningState) -> FittedModel | None:
 
 def describe_probes(state: PlanningState) -> str:
     """Say how many configurations a job probed itself; one may have been measured twice."""
-    return f"{format_probe_count(state)} of this job"
+    return f"{format_probe_count(state)} of this job{f', {state.lent}' if state.lent else ''}"
 
 
 def format_probe_count(state: PlanningState) -> str:

@@ -221,6 +221,8 @@ def learn_kappa_from_models(prior: Kappa, models: Sequence[StoredModel], rule: s
 # empty, and left out at the end.
 SIGNATURE_PARTS = ("model", "dataset_size", "rule", "machine", "exchange", "framework")
 LEAST_PARTS = 4
+# What a job trains with whose document and workers say nothing.
+DEFAULT_FRAMEWORK = "pytorch"
 
 
 @lru_cache(maxsize=8192)  # asked of every stored model for every job that is shown
@@ -232,6 +234,25 @@ def part_of_signature(signature: str, name: str) -> str:
     """
     place, parts = SIGNATURE_PARTS.index(name), signature.split("|")
     return unquote(parts[place]) if len(parts) > place else ""
+
+
+def find_lender(signature: str, models: Sequence[StoredModel]) -> StoredModel | None:
+    """Return the newest model of the same job with another framework; None if there is none.
+
+    Noise and epochs follow from model, data and learning rate. So they hold with another framework,
+    whose iterations take another time.
+
+    Args:
+        signature: Signature of the job.
+        models: Stored models, newest first.
+    """
+    shared = [name for name in SIGNATURE_PARTS if name != "framework"]
+    own = [part_of_signature(signature, name) for name in shared]
+    for stored in models:
+        theirs = stored.signature
+        if theirs != signature and own == [part_of_signature(theirs, name) for name in shared]:
+            return stored
+    return None
 
 
 def is_within_range(config: ClusterConfig, seen: list[ClusterConfig]) -> bool:

@@ -163,6 +163,8 @@ class JobView(View):
             it does not train, or its objective is another.
         is_paused: Whether an order has paused it: no machine runs, or the last are ending.
         open_orders: How many orders are still to be obeyed.
+        framework: What its workers train with, as they said, or else its document; None where
+            neither does.
         spec: The JobSpec as stored, with limits and objective as they were changed since.
     """
 
@@ -193,6 +195,7 @@ class JobView(View):
     moved_knee: ConfigView | None = None
     is_paused: bool = False
     open_orders: int = 0
+    framework: str | None = None
     project: str = "default"
     eta: EtaView | None = None
     spec: dict[str, Any]

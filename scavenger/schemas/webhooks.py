@@ -20,6 +20,7 @@ class EventKind(StrEnum):
     CANCELLED = "cancelled"
     CAPPED = "capped"
     BUDGET = "budget"
+    FRAMEWORK = "framework"
     CHOICE = "choice"
     ADVICE = "advice"
     PROBE = "probe"

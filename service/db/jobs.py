@@ -22,6 +22,7 @@ from sqlalchemy import (
     false,
     func,
     insert,
+    null,
     or_,
     select,
     tuple_,
@@ -75,6 +76,7 @@ class StoredJob:
         waiting: What keeps it from going on, and until when; None while nothing does.
         diverged: Whether its loss or its target's metric was not finite in the end.
         budget_told: Percent of its cap that its events say is spent.
+        framework: What its workers train with, as they said; empty while none has.
     """
 
     id: str
@@ -96,6 +98,7 @@ class StoredJob:
     waiting: str | None = None
     diverged: bool = False
     budget_told: int = 0
+    framework: str = ""
 
     @property
     def is_ended_or_ending(self) -> bool:
@@ -283,6 +286,8 @@ def change_outcome(connection: Connection, job: str, **values: object) -> None:
         config = values.get(name)
         if isinstance(config, ClusterConfig):
             values[name] = asdict(config)
+        elif name in values:
+            values[name] = null()  # None alone would be stored as JSON's null
     connection.execute(update(outcomes).where(outcomes.c.job == job).values(**values))
 
 

@@ -105,6 +105,7 @@ outcomes = Table(
     Column("epochs_to_target", Double),
     Column("diverged", Boolean, nullable=False),
     Column("budget_told", Integer, nullable=False, server_default="0"),
+    Column("framework", Text, nullable=False, server_default=""),
     moment_column("finished_at"),
     Column("waiting", Text),
     moment_column("due_from"),
@@ -281,6 +282,7 @@ workers = Table(
     Column("next_sequence", BigInteger, nullable=False),
     Column("dropped", BigInteger, nullable=False),
     Column("rejected", BigInteger, nullable=False),
+    Column("framework", Text, nullable=False, server_default=""),
     moment_column("hello_at", nullable=False),
     moment_column("seen_at", nullable=False),
     Index(None, "job"),
@@ -668,7 +670,8 @@ PHASE_TRANSITIONS: Mapping[JobPhase, frozenset[JobPhase]] = {
     JobPhase.PENDING: FAILURE_PHASES | {JobPhase.STARTING, JobPhase.TRAINING},
     JobPhase.STARTING: FAILURE_PHASES | {JobPhase.PROBING, JobPhase.TRAINING},
     JobPhase.PROBING: FINAL_PHASES | {JobPhase.TRAINING},
-    JobPhase.TRAINING: FINAL_PHASES,
+    # A configuration that was chosen by times of another framework is searched anew.
+    JobPhase.TRAINING: FINAL_PHASES | {JobPhase.PROBING},
     **{phase: frozenset() for phase in JobPhase if phase.is_final},
 }
 

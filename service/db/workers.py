@@ -29,6 +29,7 @@ class WorkerRow:
         refused: Generation it could not prepare as leader.
         finished: Why its training ended; None while it runs.
         not_finite: What it logged that was NaN or infinite.
+        framework: What trains, as it said; empty while it has not.
     """
 
     worker: str
@@ -48,6 +49,7 @@ class WorkerRow:
     dropped: int = 0
     rejected: int = 0
     not_finite: dict[str, NotFinite] = field(default_factory=dict)
+    framework: str = ""
 
     @property
     def is_up(self) -> bool:
@@ -113,6 +115,7 @@ def record_hello(connection: Connection, job: str, hello: Hello, now: datetime) 
         "next_sequence": 0,
         "dropped": 0,
         "rejected": 0,
+        "framework": hello.framework,
         "hello_at": now,
         "seen_at": now,
         "metrics": {},
@@ -123,6 +126,8 @@ def record_hello(connection: Connection, job: str, hello: Hello, now: datetime) 
     is_same = workers.c.address == hello.address
     anew = {"hello_at": now, **FRESH_PROCESS}
     again: dict[str, Any] = {"address": hello.address, "seen_at": now}
+    if hello.framework:  # the supervisor, which sends the rows of a dead process, knows none
+        again["framework"] = hello.framework
     for name, value in anew.items():
         again[name] = case((is_same, workers.c[name]), else_=value)
     query = insert(workers).values(row).on_conflict_do_update(index_elements=["worker"], set_=again)

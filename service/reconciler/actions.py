@@ -144,6 +144,22 @@ class NoteBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteFramework:
+    """Write down what a job's workers train with.
+
+    Attributes:
+        framework: As they say it.
+        is_news: Whether an event tells it.
+        searches_anew: Whether what was chosen rests on times of another framework.
+    """
+
+    framework: str
+    why: str
+    is_news: bool = False
+    searches_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Write down how the job ended.
 
@@ -193,6 +209,7 @@ RecordedAction = (
     | ObeyOrder
     | EndOrder
     | NoteBudget
+    | NoteFramework
     | Finish
     | Blocked
     | Unblocked

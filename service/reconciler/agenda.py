@@ -14,6 +14,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain, zip_longest
 
@@ -22,8 +23,9 @@ from service.clouds.inventory import CloudListing
 from service.clouds.provider import InstanceState
 from service.db.vms import Vm
 from service.reconciler.actions import Action, Idle
-from service.reconciler.budget import next_share_at
+from service.reconciler.budget import HORIZON, moment_before, next_share_at
 from service.reconciler.diff import launch_retry_at, termination_retry_at
+from service.reconciler.plan import is_worth_keeping
 from service.reconciler.timeouts import (
     ALL_WORKERS_SILENT_TIMEOUT,
     BOOT_TIMEOUT,
@@ -52,8 +54,6 @@ REVIEW_INTERVAL = timedelta(seconds=15)  # noise and metrics of a job that train
 # Should a notification or a deadline be missed after all, the job waits an hour, not for ever.
 # Shorter would cost: with an hour, 10 000 jobs at rest are three looks a second.
 LONGEST_REST = timedelta(hours=1)
-CAP_HORIZON = timedelta(minutes=10)
-CAP_PRECISION = timedelta(seconds=1)
 
 
 class Agenda:
@@ -212,6 +212,7 @@ def deadlines(state: JobState) -> Iterator[datetime]:
         yield shortage.until
     yield from order_deadlines(state)
     yield from directive_deadlines(state)
+    yield from standby_deadlines(state)
     yield from limit_deadlines(state)
 
 
@@ -259,17 +260,31 @@ def limit_deadlines(state: JobState) -> Iterator[datetime]:
         yield state.began_at + timedelta(seconds=limits.max_time)
     if limits.max_cost is None or not any(vm.price_per_hour for vm in state.vms if vm.is_alive):
         return
-    share_at = next_share_at(state, CAP_HORIZON, CAP_PRECISION)
+    share_at = next_share_at(state)
     if share_at is not None:
         yield share_at
-    # What machines cost never falls, so the moment is found by halving.
-    low, high = state.now, state.now + CAP_HORIZON
-    if ledger.accrued(state.vms, high + ledger.POWER_OFF_GRACE) <= limits.max_cost:
-        yield high  # look again: what comes after that is not known yet
+    cap = limits.max_cost
+
+    def is_spent(moment: datetime) -> bool:
+        return ledger.accrued(state.vms, moment + ledger.POWER_OFF_GRACE) > cap
+
+    # Look again after the horizon: what comes after that is not known yet.
+    yield moment_before(state.now, is_spent) or state.now + HORIZON
+
+
+def standby_deadlines(state: JobState) -> Iterator[datetime]:
+    """Yield when machines that stand by for another probe cost more than new ones would."""
+    if state.directive is None or state.directive.purpose != "probe":
         return
-    while high - low > CAP_PRECISION:
-        middle = low + (high - low) / 2
-        is_spent = ledger.accrued(state.vms, middle + ledger.POWER_OFF_GRACE) > limits.max_cost
-        low, high = (low, middle) if is_spent else (middle, high)
-    # The earlier end: a look too early costs a tick, one too late costs money beyond the cap.
-    yield low
+    for vm in state.live_worker_vms:
+        if vm.id not in state.member_ids:
+            yield standby_deadline(state, vm)
+
+
+def standby_deadline(state: JobState, vm: Vm) -> datetime:
+    """Return when a machine that stands by is to be looked at again."""
+
+    def is_spent(moment: datetime) -> bool:
+        return not is_worth_keeping(replace(state, now=moment), vm)
+
+    return moment_before(state.now, is_spent) or state.now + HORIZON

@@ -35,6 +35,7 @@ from service.reconciler.actions import (
     Finish,
     KeepConfig,
     NoteBudget,
+    NoteFramework,
     ObeyOrder,
     PublishDirective,
     RecordedAction,
@@ -105,6 +106,13 @@ def record_action(
             jobs.change_outcome(connection, job, budget_told=share)
             if is_news:
                 record_event(connection, job, now, "budget", why, event_data(action))
+        case NoteFramework(framework, why, is_news, searches_anew):
+            jobs.change_outcome(connection, job, framework=framework)
+            if searches_anew:
+                forgotten = dict.fromkeys(("chosen", "choice", "due_from", "due_until"))
+                jobs.change_outcome(connection, job, reason=why, **forgotten)
+            if is_news:
+                record_event(connection, job, now, "framework", why, event_data(action))
         case Blocked(why):
             jobs.change_outcome(connection, job, waiting=why)
             record_event(connection, job, now, "waiting", why)
@@ -318,6 +326,8 @@ def event_data(action: Action) -> dict[str, object]:
             return {"order": order, "state": ended}
         case NoteBudget(share):
             return {"share": share}
+        case NoteFramework(framework):
+            return {"framework": framework}
         case Replan(config, noise_scale, _, _):
             moved = {} if config is None else config_data(config)
             return {"noise_scale": noise_scale, **moved}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -34,13 +35,38 @@ def spent_share(spent: Decimal, cap: Decimal) -> int:
     return max((share for share in SHARES if spent * 100 >= cap * share), default=0)
 
 
-def next_share_at(state: JobState, horizon: timedelta, precision: timedelta) -> datetime | None:
-    """Return a moment shortly before more of the cap's shares are spent than now.
+# What machines cost never falls, so a moment at which money decides is found by halving.
+HORIZON = timedelta(minutes=10)
+PRECISION = timedelta(seconds=1)
 
-    None where that is later than the horizon.
+
+def moment_before(
+    now: datetime, is_passed: Callable[[datetime], bool], horizon: timedelta = HORIZON
+) -> datetime | None:
+    """Return a moment shortly before a condition holds that is not lost again.
+
+    The earlier end: a look too early costs a tick, one too late costs money beyond the cap.
+
+    Args:
+        now: The moment; the condition need not be false then.
+        is_passed: The condition.
+        horizon: How far ahead to look.
+
+    Returns:
+        The moment; None where it is later than that.
     """
+    low, high = now, now + horizon
+    if not is_passed(high):
+        return None
+    while high - low > PRECISION:
+        middle = low + (high - low) / 2
+        low, high = (low, middle) if is_passed(middle) else (middle, high)
+    return low
+
+
+def next_share_at(state: JobState, horizon: timedelta = HORIZON) -> datetime | None:
+    """Return a moment shortly before more of the cap's shares are spent; None if none is soon."""
     cap = state.job.spec.limits.max_cost
-    low, high = state.now, state.now + horizon
     if cap is None:
         return None
     now = spent_share(state.accrued, cap)
@@ -48,10 +74,4 @@ def next_share_at(state: JobState, horizon: timedelta, precision: timedelta) -> 
     def is_passed(moment: datetime) -> bool:
         return spent_share(ledger.accrued(state.vms, moment), cap) > now
 
-    if not is_passed(high):
-        return None
-    # What machines cost never falls, so the moment is found by halving.
-    while high - low > precision:
-        middle = low + (high - low) / 2
-        low, high = (low, middle) if is_passed(middle) else (middle, high)
-    return low
+    return moment_before(state.now, is_passed, horizon)

@@ -23,7 +23,7 @@ def next_directive(
 ) -> Directive:
     """Compose the Directive that comes after the newest one, for training."""
     knowledge, directive = state.knowledge, state.directive
-    is_settled = state.job.chosen is not None or knowledge.has_settled_noise
+    is_settled = state.job.chosen is not None or knowledge.is_noise_known
     strategy = state.job.spec.strategy
     return Directive(
         generation=1 if directive is None else directive.generation + 1,

@@ -35,7 +35,8 @@ def update_stored_model(
     preview = preview_curve(replace(state.knowledge, drifted_noise_scale=None, metric_history=()))
     if preview is None or not preview.fitted.observations:
         return
-    signature, target = signature_of(spec, machine_type), spec.target_text
+    signature = signature_of(spec, machine_type, state.job.framework)
+    target = spec.target_text
     has_counted = state.job.chosen is not None and bool(state.probes)
     run = None if epochs is None else epochs_of_run(connection, state, preview)
     fresh = StoredModel(

@@ -36,6 +36,7 @@ from service.reconciler.actions import (
     KeepConfig,
     Launch,
     NoteBudget,
+    NoteFramework,
     ObeyOrder,
     PublishDirective,
     StoreProbe,
@@ -55,6 +56,7 @@ from service.reconciler.endings import (
     has_any_member_finished,
     has_leader_finished,
 )
+from service.reconciler.framework import note_framework
 from service.reconciler.orders import (
     end_needless_order,
     hold_paused,
@@ -105,7 +107,7 @@ def plan(state: JobState) -> Action:
             return action
         case Finish():
             return complete_reason(state, action)
-        case EndOrder() | ObeyOrder() | NoteBudget():
+        case EndOrder() | ObeyOrder() | NoteBudget() | NoteFramework():
             return action
         case _ if said is not None and not state.job.phase.is_final:
             return Unblocked(f"going on, after: {said}")
@@ -132,6 +134,7 @@ def decide_action(state: JobState) -> Action:
         end_by_itself,
         end_on_failure,
         note_budget,
+        note_framework,
         obey_change,
         hold_paused,
         repair,

@@ -16,7 +16,7 @@ from scavenger.measurement.profiling import PROBE_ITERATIONS, WARM_UP_ITERATIONS
 from scavenger.measurement.stability import DRIFT_ROWS
 from scavenger.measurement.steps import StepColumns
 from scavenger.planning.state import PlanningState, ProbeOverhead
-from scavenger.planning.transfer import StoredModel
+from scavenger.planning.transfer import StoredModel, find_lender
 from scavenger.protocol import StopAtMetric
 from service.db import (
     directives,
@@ -215,39 +215,39 @@ def load_knowledge(
     probes: Mapping[str, tuple[SettledProbe, ...]],
 ) -> Mapping[str, PlanningState]:
     """Return what probes and earlier jobs of its project tell about each job, by job."""
-    signatures = {job.id: signature_of(job.spec, machine_type) for job in wanted}
+    signatures = {job.id: signature_of(job.spec, machine_type, job.framework) for job in wanted}
     stored: dict[str, Mapping[str, StoredModel]] = {}
     recent: dict[str, tuple[StoredModel, ...]] = {}
     for project in {job.project for job in wanted}:
         own = {signatures[job.id] for job in wanted if job.project == project}
         stored[project] = stored_models.known(connection, project, own)
         recent[project] = stored_models.recent(connection, project, MAX_MODELS)
+    own_models = {job.id: stored[job.project].get(signatures[job.id]) for job in wanted}
+    lenders = {job.id: find_lender(signatures[job.id], recent[job.project]) for job in wanted}
     extrapolated = [
-        job.id
-        for job in wanted
-        if is_extrapolated(job, stored[job.project].get(signatures[job.id]))
+        job.id for job in wanted if is_extrapolated(job, own_models[job.id], lenders[job.id])
     ]
     history = measurements.readings_of_jobs(connection, extrapolated)
     return {
         job.id: planning_state(
             job.spec,
             observations=tuple(probe.observation for probe in probes[job.id]),
-            stored=stored[job.project].get(signatures[job.id]),
+            stored=own_models[job.id],
             epochs_to_target=job.epochs_to_target,
             # Its own model is passed as `stored`; among the others it would count twice.
             other_models=tuple(m for m in recent[job.project] if m.signature != signatures[job.id]),
+            lender=lenders[job.id],
             machine_type=machine_type,
+            framework=job.framework,
             metric_history=history.get(job.id, ()),
         )
         for job in wanted
     }
 
 
-def is_extrapolated(job: StoredJob, stored: StoredModel | None) -> bool:
+def is_extrapolated(job: StoredJob, *models: StoredModel | None) -> bool:
     """Tell whether only a job's own learning curve tells how long its target takes."""
     if job.epochs_to_target is not None or not isinstance(job.spec.stop_rule, StopAtMetric):
         return False
-    known = (
-        None if stored is None else stored.epochs_to(job.spec.target_text, job.spec.reference_batch)
-    )
-    return known is None
+    target, batch = job.spec.target_text, job.spec.reference_batch
+    return all(model is None or model.epochs_to(target, batch) is None for model in models)

@@ -35,7 +35,11 @@ def model_detail(
     """
     wanted = JobFilter(model=row.model_key)
     listed = jobs.newest(connection, None, MAX_JOBS_SEARCHED, row.project, wanted)
-    own = [job for job in listed if signature_of(job.spec, machine_type) == row.model.signature]
+    own = [
+        job
+        for job in listed
+        if signature_of(job.spec, machine_type, job.framework) == row.model.signature
+    ]
     own = own[:MAX_JOBS_SHOWN]
     ids = [job.id for job in own]
     told = model_forecasts.forecasts_of_jobs(connection, ids)

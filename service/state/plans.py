@@ -21,6 +21,7 @@ from scavenger.planning.decision import CurvePreview, decide, preview_curve
 from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.search_forecast import SearchForecast, forecast_search
 from scavenger.planning.state import PlanningState, ProbeOverhead
+from scavenger.planning.transfer import find_lender
 from scavenger.report import CurveReport
 from scavenger.schemas.curves import CurveView
 from scavenger.schemas.plans import PlannedSearchView
@@ -67,6 +68,7 @@ def load_knowledge_for(
         (),
         stored_models.known(connection, project, {signature}).get(signature),
         other_models=tuple(model for model in others if model.signature != signature),
+        lender=find_lender(signature, others),
         machine_type=machine_type,
         probe_overhead=replace(ProbeOverhead(), pause=change_seconds, boot=change_seconds),
     )

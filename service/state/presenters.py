@@ -121,6 +121,7 @@ def job_view(
         moved_knee=moved_knee(state, applied, knee),
         is_paused=standing.is_paused and not job.phase.is_final,
         open_orders=len(standing.open),
+        framework=job.framework or job.spec.framework,
         spec=job.spec.document(),
     )
 

@@ -13,13 +13,21 @@ from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
 from scavenger.schemas.jobs import JobPhase
-from service.reconciler.actions import Blocked, Idle, NoteBudget
+from service.reconciler.actions import Blocked, Idle, NoteBudget, NoteFramework
 from service.reconciler.agenda import Agenda, needs_polling, next_deadline, time_to_rest
 from service.reconciler.plan import plan
 from service.state.capacity import max_launches
 from service.state.job_state import JobState
 from tests.builders import job, spec
-from tests.laws.test_liveness_laws import FOR_ONE, KINDS, LIMITS, WHOLE, Fate, World
+from tests.laws.test_liveness_laws import (
+    FOR_ONE,
+    FRAMEWORKS,
+    KINDS,
+    LIMITS,
+    WHOLE,
+    Fate,
+    World,
+)
 from tests.unit.test_plan import CASES
 
 FAR = timedelta(days=2)
@@ -36,6 +44,7 @@ POOR = {**LIMITS, "max_cost": "9 USD"}
     chosen=st.sampled_from([None, ClusterConfig(1, 128), ClusterConfig(2, 128)]),
     hidden=st.lists(st.booleans(), max_size=12),
     shares=st.lists(st.floats(0, 1), min_size=1, max_size=3),
+    framework=st.sampled_from(FRAMEWORKS),
 )
 @settings(max_examples=60)
 def test_no_plan_changes_before_the_next_deadline(
@@ -46,9 +55,10 @@ def test_no_plan_changes_before_the_next_deadline(
     chosen: ClusterConfig | None,
     hidden: list[bool],
     shares: list[float],
+    framework: str,
 ) -> None:
     made = job(spec=spec(limits=limits, **kind), phase=JobPhase.PENDING, chosen=chosen)
-    world = World(fates, is_measured, made, hidden)
+    world = World(fates, is_measured, made, hidden, framework)
     launches = max_launches(world.see()) + 2
     while not world.is_over and world.now - world.see().now < launches * WHOLE:
         world.act()
@@ -62,6 +72,8 @@ def at_rest(state: JobState) -> JobState | None:
     if isinstance(action, NoteBudget):
         state = replace(state, job=replace(state.job, budget_told=action.share))
         action = plan(state)
+    if isinstance(action, NoteFramework):
+        return None
     if isinstance(action, Blocked):
         state = replace(state, job=replace(state.job, waiting=action.why))
         action = plan(state)

@@ -61,7 +61,7 @@ def test_the_next_share_is_looked_for_just_before_it_is_spent(cap: int, hours: i
     state = replace(
         state, job=replace(state.job, budget_told=spent_share(state.accrued, Decimal(cap)))
     )
-    found = next_share_at(state, 2 * DAY, timedelta(seconds=1))
+    found = next_share_at(state, 2 * DAY)
     if found is None:
         assert note_budget(replace(state, now=state.now + 2 * DAY)) is None
         return

@@ -33,6 +33,7 @@ from service.reconciler.actions import (
     KeepConfig,
     Launch,
     NoteBudget,
+    NoteFramework,
     PublishDirective,
     StoreProbe,
     Terminate,
@@ -74,6 +75,7 @@ class Fate(StrEnum):
     CLINGS = "it works, and its command never ends"
 
 
+FRAMEWORKS = ("", "pytorch", "tensorflow")
 MUTE = (Fate.UNGIVEN, Fate.DUMB)
 WARNED = (Fate.RECLAIMED, Fate.LINGERS)
 WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, *WARNED, Fate.STAYS, Fate.CLINGS)
@@ -88,6 +90,7 @@ class World:
     is_measured: bool
     job: StoredJob
     hidden: list[bool] = field(default_factory=list)
+    framework: str = ""
     now: datetime = NOW
     vms: list[Vm] = field(default_factory=list)
     workers: dict[str, WorkerRow] = field(default_factory=dict)
@@ -167,6 +170,12 @@ class World:
             case NoteBudget(share):
                 assert share > self.job.budget_told
                 self.job = replace(self.job, budget_told=share)
+            case NoteFramework(framework, searches_anew=searches_anew):
+                assert framework
+                assert not self.job.framework, "it is written down once"
+                self.job = replace(self.job, framework=framework)
+                if searches_anew:
+                    self.job = replace(self.job, chosen=None, choice=None)
             case Blocked(why):
                 self.job = replace(self.job, waiting=why)
             case Unblocked():
@@ -214,7 +223,8 @@ class World:
         if one.id not in self.workers:
             quiet = {"generation": 0, "iteration": 0, "samples": 0, "epochs": 0.0}
             times = {"hello_at": self.now, "seen_at": self.now}
-            self.workers[one.id] = worker(number, **{**quiet, **times, "worker": one.id})
+            told = {"worker": one.id, "framework": self.framework}
+            self.workers[one.id] = worker(number, **{**quiet, **times, **told})
             return
         if (fate is Fate.DIES and age > DEATH) or one.warned_at is not None:
             self.change(one.id, state="gone", ended_at=self.now)
@@ -294,6 +304,7 @@ KINDS = st.sampled_from([{}, {"strategy": {"parameter_server": {"servers": 1}}}]
     limits=st.sampled_from([LIMITS, FOR_ONE]),
     chosen=st.sampled_from([None, ClusterConfig(1, 128), ClusterConfig(2, 128)]),
     hidden=st.lists(st.booleans(), max_size=12),
+    framework=st.sampled_from(FRAMEWORKS),
 )
 @settings(max_examples=40)
 def test_every_job_ends_within_its_deadlines(
@@ -303,9 +314,10 @@ def test_every_job_ends_within_its_deadlines(
     limits: dict[str, object],
     chosen: ClusterConfig | None,
     hidden: list[bool],
+    framework: str,
 ) -> None:
     made = job(spec=spec(limits=limits, **kind), phase=JobPhase.PENDING, chosen=chosen)
-    live_through(World(fates, is_measured, made, hidden))
+    live_through(World(fates, is_measured, made, hidden, framework))
 
 
 @pytest.mark.parametrize("fate", Fate)

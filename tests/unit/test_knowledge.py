@@ -10,6 +10,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
 from scavenger.job.planning import objective_of, planning_state, signature_of
 from scavenger.job.spec import JobSpec
+from scavenger.measurement.profiling import ScalingIndicators
 from scavenger.models.epochs import FinishedRun
 from scavenger.planning.decision import (
     CurvePreview,
@@ -22,9 +23,9 @@ from scavenger.planning.decision import (
 from scavenger.planning.knee import Knee
 from scavenger.planning.objective import Objective
 from scavenger.planning.objectives import Cheapest, Fastest, Weighted
-from scavenger.planning.search.strategy import TrainOn
+from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState, ProbeOverhead, extrapolate_metric
-from scavenger.planning.transfer import StoredModel
+from scavenger.planning.transfer import StoredModel, find_lender
 from scavenger.protocol import StopAtMetric
 from tests.builders import observation, spec
 
@@ -240,6 +241,78 @@ def test_models_of_another_framework_do_not_compare(framework: str | None) -> No
     assert state.comparable_models == ((known,) if is_tensorflow else (OTHER,))
     end = "||tensorflow" if is_tensorflow else ""
     assert signature_of(document, "local") == f"digits|1437|none|local{end}"
+
+
+def three_times_slower(seen: ScalingIndicators) -> ScalingIndicators:
+    return replace(seen, compute_time=3 * seen.compute_time, sync_time=3 * seen.sync_time)
+
+
+ASKED = spec(framework="tensorflow", search="full")
+
+
+def lent(**changes: object) -> PlanningState:
+    early = [replace(seen, has_settled_noise=False) for seen in CORNERS]
+    lender = find_lender(signature_of(ASKED, "local"), [OTHER, stored()])
+    facts = {"observations": tuple(early), "lender": lender, **changes}
+    return knowledge(job=ASKED, **facts)
+
+
+def test_another_framework_lends_noise_and_epochs_and_never_times() -> None:
+    decision = decide(lent())
+    assert isinstance(decision, TrainOn)
+    assert "with the noise and epochs of 1 earlier job with pytorch" in decision.why
+    assert decision.model.statistical == stored().model.statistical
+    assert decision.model.epochs_at_reference == 12.0
+    assert decision.fitted.observations == lent().observations
+    far = [replace(seen, indicators=three_times_slower(seen.indicators)) for seen in CORNERS]
+    assert decide(replace(lent(), lender=replace(stored(), observations=tuple(far)))) == decision
+
+
+def test_a_model_that_lends_spares_the_probe_of_noise_and_no_other() -> None:
+    state = lent(observations=())
+    first = decide(state)
+    assert isinstance(first, Probe)
+    assert first.measures == "time"
+    alone = decide(replace(lent(), lender=None))
+    assert isinstance(alone, Probe)
+    assert alone.measures == "noise"
+
+
+def test_noise_that_this_job_measured_itself_counts_more_than_lent_noise() -> None:
+    state = knowledge(job=ASKED, lender=lent().lender)
+    decision = decide(state)
+    assert isinstance(decision, TrainOn)
+    assert "with the epochs of 1 earlier job with pytorch" in decision.why
+
+
+def test_laws_of_the_paper_are_lent_no_noise() -> None:
+    paper = spec(framework="tensorflow", search="full", laws="paper")
+    assert not knowledge(job=paper, observations=(), lender=lent().lender).is_noise_known
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        "digits|1437|none|e2||tensorflow",
+        "digits|1437|linear|local||tensorflow",
+        "digits|1438|none|local||tensorflow",
+        "digits|1437|none|local|parameter_server 2|tensorflow",
+        "digits|1437|none|local",
+    ],
+)
+def test_only_a_model_that_differs_by_its_framework_lends(theirs: str) -> None:
+    assert find_lender("digits|1437|none|local", [stored(theirs)]) is None
+    assert find_lender(theirs, [stored(theirs)]) is None
+    lender = stored("digits|1437|none|local||tensorflow")
+    assert find_lender("digits|1437|none|local", [stored(theirs), lender]) is lender
+
+
+def test_before_its_first_probe_a_job_counts_progress_by_lent_noise() -> None:
+    state, config = lent(observations=()), ClusterConfig(1, 128)
+    assert progress_per_iteration(state, config) == progress_per_iteration(lent(), config)
+    assert progress_per_iteration(replace(state, lender=None), config) != progress_per_iteration(
+        state, config
+    )
 
 
 def test_models_do_not_compare_where_gradients_travel_otherwise() -> None:

@@ -25,6 +25,7 @@ from service.reconciler.actions import (
     Idle,
     KeepConfig,
     Launch,
+    NoteFramework,
     PublishDirective,
     Replan,
     StoreProbe,
@@ -91,6 +92,33 @@ CASES = {
         snapshot(workers=(worker(1), worker(2, generation=0)), directive=directive(2, 32)),
         Idle,
         "waiting for the workers to regroup",
+    ),
+    "what the workers train with is written down": (
+        snapshot(workers=(worker(1, framework="pytorch"), worker(2))),
+        NoteFramework,
+        "the workers train with pytorch",
+    ),
+    "and once only": (
+        snapshot(
+            job=chosen(framework="pytorch"), workers=(worker(1, framework="tensorflow"), worker(2))
+        ),
+        Idle,
+        "running K=2 B=128",
+    ),
+    "a choice by times of another framework is made anew": (
+        snapshot(workers=(worker(1, framework="tensorflow"), worker(2))),
+        NoteFramework,
+        "times that jobs with pytorch measured are not used; framework: tensorflow in the job "
+        "document says so before they start; the configuration is chosen anew",
+    ),
+    "a document that names another framework is contradicted": (
+        snapshot(
+            job=chosen(spec=spec(framework="pytorch")),
+            workers=(worker(1, framework="tensorflow"), worker(2)),
+            probes=(probe(1, 32),),
+        ),
+        NoteFramework,
+        "the job document says framework: pytorch, but the workers train with tensorflow",
     ),
     "training as chosen needs nothing": (snapshot(), Idle, "running K=2 B=128"),
     "probes that are enough lead to a choice": (

@@ -88,9 +88,7 @@ class Moved(Flaky):
         self.address = hello.address
         if self.reporter is not None:
             reporter, self.reporter = self.reporter, None
-            reporter.send_hello(
-                replace(hello, address="127.0.0.1:2"), replace(PROGRESS, generation=0)
-            )
+            reporter.send_hello("127.0.0.1:2", replace(PROGRESS, generation=0))
         return super().hello(hello)
 
     def report(self, report: StepReport) -> Reply:

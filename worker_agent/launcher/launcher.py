@@ -110,6 +110,7 @@ class Launcher:
         self.child: subprocess.Popen[bytes] | None = None
         self.progress = TrainingProgress()
         self.is_ending = self.is_over = self.is_resumed = self.has_warned = False
+        self.framework = ""  # only what is measured tells what a script trains with
         self.news: Regrouped | None = None
         self.row_at = time.monotonic()
 
@@ -213,8 +214,7 @@ class Launcher:
         log.info("%s stands by", self.settings.worker)
         self.port.close()
         self.port = MasterPort(self.settings.host)
-        hello = Hello(self.settings.worker, self.port.address)
-        self.reporter.send_hello(hello, self.progress.to_message(0))
+        self.reporter.send_hello(self.port.address, self.progress.to_message(0))
 
     def _enter(self, directive: Directive) -> None:
         self.directive = directive
@@ -330,6 +330,9 @@ class Launcher:
         """As first rank, report these rows to the controller; returns how many there are."""
         if self.rank != 0 or not rows:
             return len(rows)
+        if rows[-1].framework != self.framework:
+            self.framework = rows[-1].framework
+            self.reporter.tell_framework(self.framework)
         self._check_batch(rows[-1])
         directive = self._current_directive
         for row in rows:

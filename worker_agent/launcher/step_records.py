@@ -14,7 +14,7 @@ import math
 import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -63,6 +63,7 @@ class MeasuredStep:
         step_time: Of the first rank.
         mean_compute_time: Mean over ranks.
         fastest_compute_time: Of the fastest rank.
+        framework: What trains, by its name in job documents; empty before it is written down.
     """
 
     iteration: int
@@ -75,6 +76,7 @@ class MeasuredStep:
     step_time: float
     mean_compute_time: float
     fastest_compute_time: float
+    framework: str = ""
 
 
 def combine_ranks(parts: Sequence[RankStep]) -> MeasuredStep:
@@ -121,10 +123,11 @@ class StepFileWriter:
 
     Args:
         path: The file; created with the first row.
+        framework: What trains, by its name in job documents.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, framework: str) -> None:
+        self.path, self.framework = path, framework
         self.file: TextIO | None = None
         self.is_mine = True
 
@@ -137,7 +140,7 @@ class StepFileWriter:
             if self.file is None:
                 self.file = self.path.open("a", buffering=1)
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.file.write(to_line(row))
+            self.file.write(to_line(replace(row, framework=self.framework)))
         except BlockingIOError:
             self.is_mine = False
         except OSError as error:

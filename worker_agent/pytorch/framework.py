@@ -24,6 +24,8 @@ from worker_agent.sampler import SampleIndices
 class PyTorch:
     """Implements `worker_agent.frameworks.Framework`."""
 
+    name = "pytorch"
+
     def owns(self, model: Any) -> bool:
         return isinstance(model, nn.Module)
 

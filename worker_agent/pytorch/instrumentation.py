@@ -251,7 +251,7 @@ def install() -> None:
     settings = read_instrumentation_settings()
     if settings.rows is None or INSTALLED:
         return
-    on_row = StepFileWriter(Path(settings.rows)).write
+    on_row = StepFileWriter(Path(settings.rows), "pytorch").write
     attached = create_instrumentation(settings, on_row)
     INSTALLED.append(attached)
     for patch in attached.patches():

@@ -99,10 +99,16 @@ class Reporter:
         self.outbox.start()
         self._thread.start()
 
-    def send_hello(self, hello: Hello, progress: Progress) -> None:
+    def tell_framework(self, framework: str) -> None:
+        """Say what trains, once that is known."""
+        with self._state:
+            self._hello = self._unsent_hello = replace(self._hello, framework=framework)
+            self._wake()
+
+    def send_hello(self, address: str, progress: Progress) -> None:
         """Send a Hello with another address, before any report with this progress."""
         with self._state:
-            self._hello = self._unsent_hello = hello
+            self._hello = self._unsent_hello = replace(self._hello, address=address)
             self._progress = self.outbox.progress = progress
             self._pending = replace(self._pending, broken=None)
             self._wake()

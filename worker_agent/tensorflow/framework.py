@@ -27,6 +27,8 @@ SEEDS = 1 << 31
 class TensorFlow:
     """Implements `worker_agent.frameworks.Framework`."""
 
+    name = "tensorflow"
+
     def __init__(self) -> None:
         self.prepared: WeakSet[KerasState] = WeakSet()
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from scavenger.measurement.steps import StepRow
-from scavenger.protocol import Directive, FinishReason, Hello, Regrouped, StopAtMetric
+from scavenger.protocol import Directive, FinishReason, Regrouped, StopAtMetric
 from worker_agent.errors import GenerationBroken
 from worker_agent.frameworks import (
     AsynchronousStrategy,
@@ -62,7 +62,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
 
     def _start(self, strategy: AsynchronousStrategy) -> None:
         """Wait until a Directive names this worker."""
-        self.reporter.start(Hello(self.settings.worker, f"{self.settings.host}:0"))
+        self.reporter.start(self._hello(f"{self.settings.host}:0"))
         self.reporter.set_interval(WAITING_REPORT_INTERVAL)
         self.heartbeat.publish_phase(TrainingPhase.WAITING)
         while self.directive is None and self.finished is None:

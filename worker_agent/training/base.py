@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any, Generic, Self, TypeVar
 
-from scavenger.protocol import Directive, FinishReason, Progress, StopAtMetric
+from scavenger.protocol import Directive, FinishReason, Hello, Progress, StopAtMetric
 from scavenger.worker_env import WorkerEnv
 from worker_agent.frameworks import (
     AsynchronousStrategy,
@@ -193,6 +193,10 @@ class JobSession(Session, Generic[S]):
             self.heartbeat.publish_phase(TrainingPhase.OVER)
         else:
             self.reporter.stop_without_final_report(ABANDON_TIMEOUT)
+
+    def _hello(self, address: str) -> Hello:
+        assert self.framework is not None
+        return Hello(self.settings.worker, address, framework=self.framework.name)
 
     def _message(self) -> Progress:
         generation = 0 if self.directive is None else self.directive.generation

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scavenger.protocol import Directive, FinishReason, Hello, Progress, Regrouped, StopAtMetric
+from scavenger.protocol import Directive, FinishReason, Progress, Regrouped, StopAtMetric
 from scavenger.worker_env import WorkerEnv
 from worker_agent.errors import StateRefused
 from worker_agent.frameworks import (
@@ -74,7 +74,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
         return strategy
 
     def _start(self, strategy: TrainingStrategy) -> None:
-        self.reporter.start(Hello(self.settings.worker, strategy.rendezvous.address))
+        self.reporter.start(self._hello(strategy.rendezvous.address))
         self._change_generation(self._members.begin)
 
     def _close(self, strategy: TrainingStrategy, *, is_clean_exit: bool) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from scavenger.protocol import Directive, Hello, Member, Progress
+from scavenger.protocol import Directive, Member, Progress
 from worker_agent.errors import ChangeAborted, GenerationBroken
 from worker_agent.frameworks import JoinRole, TrainingStrategy
 from worker_agent.state.progress import TrainingProgress
@@ -119,8 +119,7 @@ class Membership:
         self.directive, self.previous_directive, self.rank = None, None, 0
         self.announced_generation = self.inviting_generation = self.aborted_generation = 0
         self.has_state = self.is_released = False
-        hello = Hello(self.worker, self.rendezvous.address)
-        self.reporter.send_hello(hello, replace(message, generation=0))
+        self.reporter.send_hello(self.rendezvous.address, replace(message, generation=0))
         return self.begin(progress, message)
 
     def drop_leaving_members(

@@ -127,9 +127,9 @@ def probe_in_order(
 
 def choose_by_probes(state: PlanningState) -> TrainOn:
     """Choose with a model fitted to this job's own probes."""
-    return choose_config(
-        state, fit_probes(state), f"after {format_probe_count(state)}", searched=True
-    )
+    with_ = f" with the {state.lent}" if state.lent else ""
+    source = f"after {format_probe_count(state)}{with_}"
+    return choose_config(state, fit_probes(state), source, searched=True)
 
 
 def choose_by_stored_model(state: PlanningState, stored: StoredModel) -> TrainOn:

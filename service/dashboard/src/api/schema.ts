@@ -821,7 +821,7 @@ export interface components {
          * @description Kind of an event, as ``GET /v1/jobs/{job}/events`` shows it; ``*`` stands for all.
          * @enum {string}
          */
-        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "degraded" | "waiting" | "resumed" | "not_finite" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
+        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "framework" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "degraded" | "waiting" | "resumed" | "not_finite" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
         /**
          * EventList
          * @description One page of events, oldest first.
@@ -960,10 +960,16 @@ export interface components {
          *         worker: Its id, equal to the id of the VM it runs on.
          *         address: ``host:port`` at which the others reach it.
          *         role: What it is there for; old agents, which leave it out, are workers.
+         *         framework: What trains, such as ``pytorch``; empty while the worker does not know it.
          */
         Hello: {
             /** Address */
             address: string;
+            /**
+             * Framework
+             * @default
+             */
+            framework: string;
             /**
              * Role
              * @default worker
@@ -1083,6 +1089,8 @@ export interface components {
          *             it does not train, or its objective is another.
          *         is_paused: Whether an order has paused it: no machine runs, or the last are ending.
          *         open_orders: How many orders are still to be obeyed.
+         *         framework: What its workers train with, as they said, or else its document; None where
+         *             neither does.
          *         spec: The JobSpec as stored, with limits and objective as they were changed since.
          */
         JobRow: {
@@ -1111,6 +1119,11 @@ export interface components {
             eta: components["schemas"]["EtaView"] | null;
             /** Finished At */
             finished_at?: string | null;
+            /**
+             * Framework
+             * @default null
+             */
+            framework: string | null;
             /** Generation */
             generation?: number;
             /** Id */
@@ -1360,6 +1373,8 @@ export interface components {
          *             it does not train, or its objective is another.
          *         is_paused: Whether an order has paused it: no machine runs, or the last are ending.
          *         open_orders: How many orders are still to be obeyed.
+         *         framework: What its workers train with, as they said, or else its document; None where
+         *             neither does.
          *         spec: The JobSpec as stored, with limits and objective as they were changed since.
          */
         JobView: {
@@ -1388,6 +1403,11 @@ export interface components {
             eta: components["schemas"]["EtaView"] | null;
             /** Finished At */
             finished_at: string | null;
+            /**
+             * Framework
+             * @default null
+             */
+            framework: string | null;
             /** Generation */
             generation: number;
             /** Id */
