@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 
 from scavenger.cluster import ClusterConfig
 from scavenger.models.iteration_time import Z_90
-from scavenger.money import forecast_dollars
+from scavenger.money import forecast_dollars, optional_dollars
 from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import TradeoffPoint, pareto_front
 from scavenger.planning.knee import Knee
@@ -23,6 +24,7 @@ from scavenger.schemas.curves import (
     LimitChancesView,
     LimitsView,
     PointView,
+    SavingView,
     SpentView,
     WantedBasis,
     point_id,
@@ -61,6 +63,11 @@ def count_curve(curve: CurveView, wanted: WantedBasis, position: JobPosition | N
         position: Where its job is; None where there is no now: before it starts, after its end, and
             for the curve of an earlier choice.
     """
+    return add_savings(count_points(curve, wanted, position))
+
+
+def count_points(curve: CurveView, wanted: WantedBasis, position: JobPosition | None) -> CurveView:
+    """Count the points of a curve from now or from the start of its job."""
     if wanted == "decision" or curve.basis == "relative" or not curve.points:
         return curve
     if position is None:
@@ -74,6 +81,25 @@ def count_curve(curve: CurveView, wanted: WantedBasis, position: JobPosition | N
         return rest
     # A limit that is passed already has nothing left, but is what it is.
     return add_spent(rest).model_copy(update={"limits": position.limits})
+
+
+def add_savings(curve: CurveView) -> CurveView:
+    """Say of each point what a move there saves beside the configuration that the job runs on."""
+    own = curve.current
+    here = None if own is None else next((p for p in curve.points if is_at(p, own)), None)
+    if here is None or curve.basis == "relative":
+        return curve
+
+    def compared(point: PointView) -> PointView:
+        saving = SavingView(seconds=here.time - point.time, cost=here.cost - point.cost)
+        return point.model_copy(update={"saving": saving})
+
+    return curve.model_copy(update={"points": [compared(point) for point in curve.points]})
+
+
+def is_at(point: PointView, config: ConfigView) -> bool:
+    """Whether a point is that of a configuration."""
+    return (point.workers, point.global_batch) == (config.workers, config.global_batch)
 
 
 def share_left(curve: CurveView, position: JobPosition) -> float | None:
@@ -112,7 +138,7 @@ def add_spent(curve: CurveView) -> CurveView:
     whole = None
     if limits is not None:
         whole = LimitsView(
-            max_cost=None if limits.max_cost is None else limits.max_cost + float(spent.cost),
+            max_cost=None if limits.max_cost is None else limits.max_cost + spent.cost,
             max_time=None if limits.max_time is None else limits.max_time + spent.time,
         )
     points = [total(point) for point in curve.points]
@@ -121,9 +147,10 @@ def add_spent(curve: CurveView) -> CurveView:
 
 def judge_again(curve: CurveView, position: JobPosition) -> CurveView:
     """Judge the points of what is left by the limits that are left, and find the front anew."""
-    whole, spent = position.limits, position.spent
-    cost, time = left_of(whole.max_cost, float(spent.cost)), left_of(whole.max_time, spent.time)
-    judge = ConstrainedObjective(Knee(), max_cost=usable_limit(cost), max_time=usable_limit(time))
+    spent, left = position.spent, limits_left(position.limits, position.spent)
+    judge = ConstrainedObjective(
+        Knee(), max_cost=usable_limit(left.max_cost), max_time=usable_limit(left.max_time)
+    )
     points = [as_tradeoff(point) for point in curve.points]
     broken = [judge.violations(point) for point in points]
     front = pareto_front(p for p, why in zip(points, broken, strict=True) if not why)
@@ -135,7 +162,7 @@ def judge_again(curve: CurveView, position: JobPosition) -> CurveView:
             "violations": list(why),
             "meets": LimitChancesView.model_validate(judge.chances(point)),
             "on_front": point.config in on_front,
-            "marginal_price": prices.get(point.config),
+            "marginal_price": optional_dollars(prices.get(point.config)),
             "dominated_by": rival and point_id(rival.workers, rival.global_batch),
         }
         return shown.model_copy(update=changed)
@@ -145,7 +172,7 @@ def judge_again(curve: CurveView, position: JobPosition) -> CurveView:
     changed = {
         "basis": "remaining",
         "spent": spent,
-        "limits": LimitsView(max_cost=cost, max_time=time),
+        "limits": left,
         "points": list(map(judged, curve.points, points, broken)),
         "front": configs,
         "knee": knee,
@@ -157,14 +184,18 @@ def judge_again(curve: CurveView, position: JobPosition) -> CurveView:
     return curve.model_copy(update=changed)
 
 
-def left_of(limit: float | None, spent: float) -> float | None:
-    """Return what is left of a limit."""
-    return None if limit is None else max(limit - spent, 0.0)
+def limits_left(whole: LimitsView, spent: SpentView) -> LimitsView:
+    """Return what is left of limits; nothing of one that is passed."""
+    cost, time = whole.max_cost, whole.max_time
+    return LimitsView(
+        max_cost=None if cost is None else max(cost - spent.cost, Decimal(0)),
+        max_time=None if time is None else max(time - spent.time, 0.0),
+    )
 
 
-def usable_limit(limit: float | None) -> float | None:
+def usable_limit(limit: Decimal | float | None) -> float | None:
     """Return a limit that an objective takes: one that is used up admits nothing."""
-    return None if limit is None else max(limit, LEAST_LIMIT)
+    return None if limit is None else max(float(limit), LEAST_LIMIT)
 
 
 def as_tradeoff(point: PointView) -> TradeoffPoint:

@@ -263,9 +263,10 @@ def draw_limits(root: Element, curve: CurveView, plane: Plane) -> None:
         return
     left, right, floor = plane.time.first, plane.time.last, plane.cost.first
     if limits.max_cost is not None:
-        text = f"max_cost {plane.write_cost(limits.max_cost)}"
-        if plane.cost.holds(limits.max_cost):
-            y = plane.cost.at(limits.max_cost)
+        cost = float(limits.max_cost)
+        text = f"max_cost {plane.write_cost(cost)}"
+        if plane.cost.holds(cost):
+            y = plane.cost.at(cost)
             add(
                 root,
                 "rect",

@@ -36,3 +36,8 @@ def forecast_dollars(amount: float) -> Decimal:
     ('1.234568', '0.0000001')
     """
     return Decimal(f"{amount:.7g}")
+
+
+def optional_dollars(amount: float | None) -> Decimal | None:
+    """Return dollars of a forecast, if there are any."""
+    return None if amount is None else forecast_dollars(amount)

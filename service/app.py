@@ -12,7 +12,7 @@ from importlib import import_module
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, FastAPI
-from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -21,6 +21,7 @@ from service.api import dashboard
 from service.api.dependencies import AppState
 from service.api.health import HealthChecks
 from service.api.middleware import AccessLogMiddleware, RequestGateMiddleware, RequestIdMiddleware
+from service.api.negotiation import CompressionMiddleware
 from service.api.openapi import install_openapi
 from service.api.pagination import CursorCodec
 from service.api.problems import install_problem_handlers
@@ -121,7 +122,7 @@ def build_app(
         app.add_exception_handler(status, guard.answer_unrouted)
     install_openapi(app)
     app.add_middleware(
-        GZipMiddleware,
+        CompressionMiddleware,
         minimum_size=MIN_COMPRESSED,
         compresslevel=ANSWER_COMPRESSION,
         exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream"),

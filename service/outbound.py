@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -48,9 +49,29 @@ class OutboundAnswer:
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Return every address of a host, as the computer looks it up."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    """Return every address of a host, as the computer looks it up.
+
+    In a thread that is left alone when the time is over: nothing stops a lookup, and a pool of
+    threads would let all others wait for it.
+    """
+    loop, looked_up = asyncio.get_running_loop(), asyncio.Event()
+    found: list[str] = []
+    errors: list[OSError] = []
+
+    def look_up() -> None:
+        try:
+            known = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.extend(str(address[0]) for *_, address in known)
+        except OSError as error:
+            errors.append(error)
+        with suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(looked_up.set)
+
+    threading.Thread(target=look_up, name=f"resolve {host}", daemon=True).start()
+    await looked_up.wait()
+    if errors:
+        raise errors[0]
+    return found
 
 
 def is_global(address: IpAddress) -> bool:
@@ -154,8 +175,8 @@ class OutboundClient:
         """Return the address to connect to for a URL."""
         if url.scheme not in ("http", "https") or not url.host or url.userinfo:
             raise AddressRefused("write http:// or https://, a host, and no user or password")
-        port = url.port or (443 if url.scheme == "https" else 80)
-        if port > LAST_PORT:
+        port = (443 if url.scheme == "https" else 80) if url.port is None else url.port
+        if not 0 < port <= LAST_PORT:
             raise AddressRefused(f"there is no port {port}")
         return await self._address_of(url.host, port)
 

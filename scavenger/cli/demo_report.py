@@ -62,7 +62,7 @@ def probes_section(curve: CurveView) -> list[RenderableType]:
         title = "Nothing was probed: a stored model was reused"
         return [render_heading(1, title), indent(plain_text(curve.source))]
     seconds = sum(probe.seconds for probe in curve.probes)
-    cost = sum(probe.cost for probe in curve.probes)
+    cost = float(sum(probe.cost for probe in curve.probes))
     probes = f"{pluralize(len(curve.probes), 'probe')} of {pluralize(len(curve.points), 'choice')}"
     title = f"While it trained, {probes} took {format_seconds(seconds)} and {format_dollars(cost)}"
     return [render_heading(1, title), render_probes(curve.probes)]
@@ -312,7 +312,7 @@ def _probe_row(probe: ProbeView) -> tuple[str, ...]:
         format_milliseconds(probe.sync_time),
         str(probe.iterations),
         format_seconds(probe.seconds),
-        format_dollars(probe.cost),
+        format_dollars(float(probe.cost)),
     )
 
 

@@ -93,7 +93,9 @@ def describe_curve_limits(curve: CurveView) -> str:
     limits = curve.limits
     if limits is None or (limits.max_cost, limits.max_time) == (None, None):
         return "none"
-    cost = [] if limits.max_cost is None else [format_cost_to_target(limits.max_cost, "total")]
+    cost = (
+        [] if limits.max_cost is None else [format_cost_to_target(float(limits.max_cost), "total")]
+    )
     time = [] if limits.max_time is None else [format_seconds(limits.max_time)]
     excluded = sum(bool(point.violations) for point in curve.points)
     return f"{', '.join([*cost, *time])}; {excluded} of {len(curve.points)} options are over them"

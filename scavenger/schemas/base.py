@@ -10,7 +10,7 @@ import re
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 from pydantic_core import PydanticCustomError
 
 from scavenger.money import format_dollars
@@ -44,10 +44,16 @@ class View(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", from_attributes=True)
 
 
+# A decimal string without an exponent: str(Decimal("0E-9")) has one.
+PlainDecimal = Annotated[
+    Decimal, PlainSerializer(lambda amount: f"{amount:f}", return_type=str, when_used="json")
+]
+
+
 class MoneyView(View):
     """An exact amount of money."""
 
-    amount: Decimal
+    amount: PlainDecimal
     currency: str = "USD"
 
     def __str__(self) -> str:

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import PlainSerializer
-
-from scavenger.schemas.base import View
+from scavenger.schemas.base import PlainDecimal, View
 from scavenger.schemas.jobs import ConfigView
-
-# Money of a curve: a decimal string without an exponent, since a curve has one currency.
-PlainDecimal = Annotated[
-    Decimal, PlainSerializer(lambda amount: f"{amount:f}", return_type=str, when_used="json")
-]
 
 
 class LimitChancesView(View):
@@ -22,6 +14,13 @@ class LimitChancesView(View):
 
     max_cost: float | None = None
     max_time: float | None = None
+
+
+class SavingView(View):
+    """What a configuration takes less than the one that the job runs on; negative where more."""
+
+    seconds: float
+    cost: PlainDecimal
 
 
 def point_id(workers: int, global_batch: int) -> str:
@@ -58,6 +57,8 @@ class PointView(View):
         marginal_price: Dollars for each hour saved against the next cheaper point of the front;
             None off the front, for the cheapest, and on a relative curve.
         dominated_by: Id of the front's point that is no slower, no dearer, and better in one.
+        saving: What a move there saves; None where the job runs on no point, and on a relative
+            curve. ``switch`` is what the move itself takes.
     """
 
     id: str
@@ -81,8 +82,9 @@ class PointView(View):
     meets: LimitChancesView = LimitChancesView()
     parallel_efficiency: float | None = None
     statistical_efficiency: float | None = None
-    marginal_price: float | None = None
+    marginal_price: PlainDecimal | None = None
     dominated_by: str | None = None
+    saving: SavingView | None = None
 
 
 class ProbeView(View):
@@ -106,7 +108,7 @@ class ProbeView(View):
     sync_time: float
     iterations: int
     seconds: float
-    cost: float
+    cost: PlainDecimal
     settled_at: datetime
 
 
@@ -184,7 +186,7 @@ class LawsView(LawView):
 class LimitsView(View):
     """Limits that configurations are chosen under, dollars and seconds; None without limit."""
 
-    max_cost: float | None
+    max_cost: PlainDecimal | None
     max_time: float | None
 
 

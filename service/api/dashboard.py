@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from service.api.dependencies import State
+from service.api.negotiation import takes_gzip
 from service.api.problems import ApiProblem
 from service.api.security import PUBLIC, GuardedRoute
 from service.dashboard_files import StaticFile
@@ -83,7 +84,7 @@ def file_response(file: StaticFile, request: Request, headers: Mapping[str, str]
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=sent)
     packed = file.compressed
-    if packed is None or "gzip" not in request.headers.get("accept-encoding", ""):
+    if packed is None or not takes_gzip(request.headers):
         return Response(file.content, headers=sent, media_type=file.media_type)
     return Response(
         packed, headers={**sent, "Content-Encoding": "gzip"}, media_type=file.media_type

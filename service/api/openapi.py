@@ -187,7 +187,9 @@ def problem_codes_of(operation: JsonObject) -> list[str]:
     """Return every problem that an operation may answer with."""
     names = {parameter["name"] for parameter in operation.get("parameters", ())}
     keyed = IDEMPOTENCY_PROBLEMS if "Idempotency-Key" in names else ()
-    return list(dict.fromkeys((*operation.get(PROBLEMS_KEY, ()), *keyed, *COMMON_PROBLEMS)))
+    typed = ("unsupported_media",) if "requestBody" in operation else ()
+    own = operation.get(PROBLEMS_KEY, ())
+    return list(dict.fromkeys((*own, *keyed, *typed, *COMMON_PROBLEMS)))
 
 
 def problem_docs(codes: list[str]) -> dict[str, JsonObject]:

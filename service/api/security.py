@@ -35,6 +35,7 @@ from service.api.validation import (
     ChangesNothing,
     CheckedRequest,
     StreamsBody,
+    check_media_type,
     check_parameters,
     read_body,
     storable,
@@ -180,6 +181,8 @@ class GuardedRoute(APIRoute):
             body = await read_body(request)
             if not self.takes_any_parameter:
                 check_parameters(request, parameters)
+            if self.body_field is not None:
+                check_media_type(request, body)
             return await handle(CheckedRequest(request, body))
 
         return guarded

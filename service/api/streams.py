@@ -47,6 +47,7 @@ from service.api.followers import (
     missed_events,
     missed_lines,
 )
+from service.api.negotiation import names_media
 from service.api.openapi import JsonObject
 from service.api.problems import ApiProblem
 from service.auth.permissions import UserPrincipal
@@ -402,7 +403,7 @@ def stream_content(frames: str) -> JsonObject:
 
 def wants_stream(request: Request) -> bool:
     """Tell whether a request asks for a stream instead of a document."""
-    return STREAM_MEDIA_TYPE in request.headers.get("accept", "").lower()
+    return names_media(request.headers.get("accept", ""), STREAM_MEDIA_TYPE)
 
 
 async def wait_until(event: asyncio.Event, end: float) -> None:

@@ -7,6 +7,7 @@ A query parameter that the route does not have is refused: a list that is asked 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -155,16 +156,36 @@ def is_nested_too_deep(body: bytes) -> bool:
 
 
 def check_parameters(request: Request, known: Sequence[str]) -> None:
-    """Refuse a request whose query has parameters that its route does not have.
+    """Refuse a request whose query has parameters that its route does not have, or has one twice.
 
     Raises:
         ApiProblem: Lists each such parameter, with those that exist.
     """
-    given = dict.fromkeys(request.query_params)
-    strange = [name[:MAX_NAME_LENGTH] for name in given if name not in known][:MAX_PROBLEMS_LISTED]
-    if strange:
-        errors = [DocumentProblem(name, unknown_parameter(name, known)) for name in strange]
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    errors = []
+    for name, count in given.items():
+        shown = name[:MAX_NAME_LENGTH]
+        if name not in known:
+            errors.append(DocumentProblem(shown, unknown_parameter(shown, known)))
+        elif count > 1:
+            why = f'"{name}" is given {count} times, and one would count; write it once'
+            errors.append(DocumentProblem(name, why))
+    if errors:
+        errors = errors[:MAX_PROBLEMS_LISTED]
         raise ApiProblem("validation", "; ".join(each.message for each in errors), errors)
+
+
+def check_media_type(request: Request, body: bytes) -> None:
+    """Refuse a body that does not say it is JSON, on a route that takes nothing else.
+
+    Raises:
+        ApiProblem: It says something else, or nothing.
+    """
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and media != "application/json" and not media.endswith("+json"):
+        given = f"the body came as {media[:MAX_NAME_LENGTH]}" if media else "the body has no type"
+        detail = f"{given}; send JSON, with the header Content-Type: application/json"
+        raise ApiProblem("unsupported_media", detail)
 
 
 def unknown_parameter(name: str, known: Sequence[str]) -> str:

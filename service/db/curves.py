@@ -29,7 +29,9 @@ MAX_JUDGED_FORECASTS = 100  # older ones were made by other laws
 DEGRADED_COVERAGE = 0.6
 FEWEST_JUDGED_FORECASTS = 5
 JUDGED_LIMITS = ("max_cost", "max_time")
-MONEY_COLUMNS = ("cost", "cost_low", "cost_high")
+MONEY_COLUMNS = ("cost", "cost_low", "cost_high", "marginal_price")
+# Named otherwise in columns, or what follows from where a job is.
+DERIVED_FIELDS = ("id", "meets", "saving")
 
 
 def store_curve(connection: Connection, job: str, curve: CurveView, now: datetime) -> None:
@@ -149,15 +151,15 @@ def points_to_columns(points: list[PointView]) -> dict[str, list[Any]]:
 
 
 STORED_COLUMNS = (
-    *(name for name in PointView.model_fields if name not in ("id", "meets")),
+    *(name for name in PointView.model_fields if name not in DERIVED_FIELDS),
     *(f"meets_{name}" for name in JUDGED_LIMITS),
 )
 
 
 def point_to_row(point: PointView) -> dict[str, Any]:
     """Return what is stored of a point, by column."""
-    row: dict[str, Any] = {name: value for name, value in point if name not in ("id", "meets")}
-    row |= {name: float(row[name]) for name in MONEY_COLUMNS}
+    row: dict[str, Any] = {name: value for name, value in point if name not in DERIVED_FIELDS}
+    row |= {name: float(row[name]) for name in MONEY_COLUMNS if row[name] is not None}
     row |= {f"meets_{name}": getattr(point.meets, name) for name in JUDGED_LIMITS}
     return {name: round_to_7_digits(value) for name, value in row.items()}
 
@@ -173,7 +175,9 @@ def row_to_point(row: dict[str, Any]) -> PointView:
     source = "measured" if row.pop("measured", False) else "predicted"
     meets = {name: row.pop(f"meets_{name}", None) for name in JUDGED_LIMITS}
     name = point_id(row["workers"], row["global_batch"])
-    money = {column: f"{row[column]:.7g}" for column in MONEY_COLUMNS}
+    money = {
+        column: f"{row[column]:.7g}" for column in MONEY_COLUMNS if row.get(column) is not None
+    }
     return PointView.model_validate({"source": source, **row, **money, "id": name, "meets": meets})
 
 

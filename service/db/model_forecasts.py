@@ -54,12 +54,14 @@ def chosen_costs(
     curve: Mapping[str, Any], points: Mapping[str, list[Any]]
 ) -> tuple[Decimal, Decimal, Decimal] | None:
     """Return the costs of the configuration that a stored curve was chosen from."""
-    chosen = curve.get("chosen")
-    if chosen is None or curve.get("basis") != "total":
+    chosen, basis = curve.get("chosen"), curve.get("basis")
+    spent = (curve.get("spent") or {}).get("cost") if basis == "remaining" else "0"
+    if chosen is None or basis not in ("total", "remaining") or spent is None:
         return None
     configs = zip(points["workers"], points["global_batch"], strict=True)
     for place, (workers, batch) in enumerate(configs):
         if (workers, batch) == (chosen["workers"], chosen["global_batch"]):
-            low, cost, high = (Decimal(str(points[name][place])) for name in COST_COLUMNS)
+            left = (Decimal(str(points[name][place])) for name in COST_COLUMNS)
+            low, cost, high = (Decimal(spent) + each for each in left)
             return low, cost, high
     return None

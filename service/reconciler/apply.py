@@ -67,6 +67,21 @@ def estimate_eta(state: JobState, run: TrainOn) -> tuple[datetime, datetime] | N
     return low, high
 
 
+def estimate_eta_of_rest(
+    state: JobState, curve: CurveReport, config: ClusterConfig
+) -> tuple[datetime, datetime] | None:
+    """Return when the target should be reached on a point of the curve of what is left."""
+    if curve.basis != "remaining":
+        return None
+    point = next((each.point for each in curve.points if each.point.config == config), None)
+    if point is None or point.deviation == 0:
+        return None
+    pause, directive = state.knowledge.probe_overhead.pause, state.directive
+    delay = 0.0 if directive is not None and directive.config == config else pause
+    low, high = (state.now + to_span(delay + seconds) for seconds in point.time_range)
+    return low, high
+
+
 def record_action(
     connection: Connection,
     machine_type: str,
@@ -163,17 +178,16 @@ def record_settled_probe(connection: Connection, state: JobState, action: StoreP
 def record_ordered_choice(
     connection: Connection, machine_type: str, state: JobState, action: ObeyOrder
 ) -> None:
-    """Fix the configuration that an order asks for; that ends a search, and the order.
-
-    The interval in which the job should end was that of another configuration.
-    """
+    """Fix the configuration that an order asks for; that ends a search, and the order."""
     job, now, why, config = state.job, state.now, action.why, action.config
     if job.chosen is None:
         start_training(connection, state, config, why, action.curve, search=why)
         update_stored_model(connection, machine_type, state)
     else:
+        # The interval until now was that of another configuration.
+        due_from, due_until = estimate_eta_of_rest(state, action.curve, config) or (None, None)
         changed = {"reason": f"training on {config}", "chosen": config, "choice": why}
-        jobs.change_outcome(connection, job.id, **changed, due_from=None, due_until=None)
+        jobs.change_outcome(connection, job.id, **changed, due_from=due_from, due_until=due_until)
         store_curve_report(connection, state, action.curve, config, why)
     orders.end_order(connection, job.id, action.order, "done", why, now)
     record_event(connection, job.id, now, "choice", why, event_data(action))
@@ -188,9 +202,9 @@ def store_curve_report(
 ) -> None:
     """Keep the curve that something was chosen from."""
     job = state.job
-    view = curve_view(curve, state.planned_spec, chosen, why, state.now)
-    spent = {"spent": spent_view(state)} if curve.part == "rest" else {}
-    curves.store_curve(connection, job.id, view.model_copy(update=spent), state.now)
+    spent = spent_view(state) if curve.part == "rest" else None
+    view = curve_view(curve, state.planned_spec, chosen, why, state.now, spent)
+    curves.store_curve(connection, job.id, view, state.now)
 
 
 def record_replan(connection: Connection, state: JobState, action: Replan) -> None:

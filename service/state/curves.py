@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from scavenger.cluster import ClusterConfig
-from scavenger.curve_basis import JobPosition
+from scavenger.curve_basis import JobPosition, limits_left
 from scavenger.job.spec import JobSpec
 from scavenger.measurement.profiling import Observation
 from scavenger.models.performance import PerformanceModel, mean_relative_error
-from scavenger.money import forecast_dollars
+from scavenger.money import forecast_dollars, optional_dollars
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport, ReportedPoint
 from scavenger.schemas.curves import (
@@ -70,8 +70,18 @@ def curve_view(
     chosen: ClusterConfig | None,
     why: str,
     as_of: datetime,
+    spent: SpentView | None = None,
 ) -> CurveView:
-    """Show a curve, without what only the job itself tells: where it is, its probes and resizes."""
+    """Show a curve, without what only the job itself tells: where it is, its probes and resizes.
+
+    Args:
+        report: The curve.
+        spec: The job, with its limits.
+        chosen: What was chosen.
+        why: Why.
+        as_of: When it was drawn.
+        spent: What the job had taken then, where the curve is of what is left.
+    """
     fitted = None if report.preview is None else report.preview.fitted
     limits, own = report.objective, report.choice
     marks = report.marks(limits)
@@ -84,7 +94,8 @@ def curve_view(
         basis=report.basis,
         as_of=as_of,
         objective=spec.objective_text,
-        limits=LimitsView(max_cost=limits.max_cost, max_time=limits.max_time),
+        limits=limits_view(spec) if spent is None else limits_left(limits_view(spec), spent),
+        spent=spent,
         epochs=None if fitted is None else fitted.model.epochs_at_reference,
         why=why,
         source="nothing is measured yet" if fitted is None else fitted.source,
@@ -110,15 +121,16 @@ def job_position(state: JobState) -> JobPosition | None:
     """Return where a job is on the way to its target; None before its start and after its end."""
     if state.job.phase.is_final or state.began_at is None:
         return None
-    limits = state.job.spec.limits
     return JobPosition(
         spent_view(state),
         state.what_is_left.epochs,
-        LimitsView(
-            max_cost=None if limits.max_cost is None else float(limits.max_cost),
-            max_time=limits.max_time,
-        ),
+        limits_view(state.job.spec),
     )
+
+
+def limits_view(spec: JobSpec) -> LimitsView:
+    """Show the limits of a whole job."""
+    return LimitsView(max_cost=spec.limits.max_cost, max_time=spec.limits.max_time)
 
 
 def spent_view(state: JobState) -> SpentView:
@@ -151,7 +163,7 @@ def point_view(reported: ReportedPoint) -> PointView:
         meets=LimitChancesView.model_validate(reported.chances),
         parallel_efficiency=reported.parallel_efficiency,
         statistical_efficiency=reported.statistical_efficiency,
-        marginal_price=reported.marginal_price,
+        marginal_price=optional_dollars(reported.marginal_price),
         dominated_by=None if rival is None else point_id(rival.workers, rival.global_batch),
     )
 

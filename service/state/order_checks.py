@@ -25,6 +25,7 @@ from scavenger.schemas.orders import (
     Wish,
 )
 from service import ledger
+from service.db.jobs import StoredJob
 from service.state.job_state import JobState
 
 CENT = Decimal("0.01")
@@ -55,11 +56,8 @@ def find_objection(
         wish: What is asked for.
         checkpoints: Where its checkpoints outlive its machines; None where they do not.
     """
-    job = state.job
-    if job.phase.is_final:
-        return OrderObjection("job", f"{job.id} has ended already: {job.phase}")
-    if job.cancel_requested_at is not None:
-        return OrderObjection("job", f"{job.id} is being cancelled")
+    if (over := over_objection(state.job)) is not None:
+        return over
     match wish:
         case ResizeWish() | ProbeWish():
             return resize_objection(state) or target_objection(state, wish)
@@ -71,6 +69,15 @@ def find_objection(
             return change_objection(state, wish)
         case _:
             assert_never(wish)
+
+
+def over_objection(job: StoredJob) -> OrderObjection | None:
+    """Return why a job takes no order any more; None if it does."""
+    if job.phase.is_final:
+        return OrderObjection("job", f"{job.id} has ended already: {job.phase}")
+    if job.cancel_requested_at is not None:
+        return OrderObjection("job", f"{job.id} is being cancelled")
+    return None
 
 
 def resize_objection(state: JobState) -> OrderObjection | None:

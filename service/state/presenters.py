@@ -259,7 +259,7 @@ def probe_view(probe: SettledProbe) -> ProbeView:
         sync_time=indicators.sync_time,
         iterations=probe.observation.iterations,
         seconds=probe.seconds,
-        cost=float(probe.cost),
+        cost=probe.cost,
         settled_at=probe.settled_at,
     )
 

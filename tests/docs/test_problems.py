@@ -57,6 +57,13 @@ def test_the_type_of_a_problem_is_the_address_of_its_page(engine: Engine) -> Non
             assert page.headers["content-type"] == "text/markdown; charset=utf-8"
             assert page.text.startswith(f"# {code}\n\n{kind.status}: {kind.title}.\n\n")
             assert page.text.count("**What to do.** ") == 1
+            read = client.get(problem_uri(code), headers={"Accept": "text/html,*/*;q=0.8"})
+            assert read.headers["content-type"] == "text/html; charset=utf-8"
+            assert f"<h1>{code}</h1>" in read.text
+            assert "<script" not in read.text
+        stranger = client.get("/v1/jobs")
+        assert stranger.status_code == 401
+        assert client.get(stranger.json()["type"]).text.startswith("# unauthenticated\n")
         refused = client.get("/v1/nowhere", headers=mine)
         there = client.get(refused.json()["type"], headers=mine)
         assert there.text.startswith("# not_found\n")

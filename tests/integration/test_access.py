@@ -35,13 +35,18 @@ from tests.integration.test_lesson import OLD
 # What strangers reach: no data, but what a load balancer, a machine that boots, and a browser that
 # will sign in need.
 OPEN = {"/", "/v1/agent/ca", "/v1/session", "/healthz", "/readyz"}
+PAGE_OF_A_PROBLEM = "/problems/{problem}"  # a problem may be that there is no token
 OF_THE_DASHBOARD = re.compile(rf"/(?:(?:{'|'.join(DASHBOARD_PAGES)})(?:/.*)?|assets/.*)")
 
 
 def is_open(method: str, path: str) -> bool:
     """Tell whether strangers reach a path, as this module promises."""
     takes = "POST" if path == "/v1/session" else "GET"
-    return method == takes and (path in OPEN or OF_THE_DASHBOARD.fullmatch(path) is not None)
+    is_page = (
+        re.fullmatch("/problems/[^/]+", path) is not None
+        or OF_THE_DASHBOARD.fullmatch(path) is not None
+    )
+    return method == takes and (path in OPEN or is_page)
 
 
 # Without a token, nothing else is reached.
@@ -66,7 +71,8 @@ def test_every_route_of_the_application_states_a_permission(house: House) -> Non
     found = [(m, r.path) for r in iter_route_contexts(app.routes) for m in r.methods or ()]
     assert sorted(found) == sorted(ROUTES)
     public = {path for (_, path), access in ROUTES.items() if access == PublicAccess()}
-    assert public == {*OPEN, "/{page:dashboard_path}", "/assets/{asset:path}"}
+    pages = {"/{page:dashboard_path}", "/assets/{asset:path}", PAGE_OF_A_PROBLEM}
+    assert public == {*OPEN, *pages}
 
 
 async def status_of(app: Any, method: str, path: str) -> int:

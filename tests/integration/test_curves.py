@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,9 @@ OF_NOW = ("current", "switch", "is_finished", "as_of")
 
 
 def of_the_choice(curve: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in curve.items() if name not in OF_NOW}
+    kept = {name: value for name, value in curve.items() if name not in OF_NOW}
+    # What a move saves follows from where the job is.
+    return {**kept, "points": [{**point, "saving": None} for point in curve["points"]]}
 
 
 @pytest.mark.parametrize(
@@ -211,7 +214,13 @@ def test_what_is_chosen_anew_shows_what_was_left(client: TestClient, engine: Eng
     assert (shown["basis"], shown["why"]) == ("remaining", again.why)
     assert shown["chosen"] == {"workers": 2, "global_batch": 128}
     assert shown["source"] == "4 probes of this job, and a noise that drifted"
-    assert shown["limits"]["max_cost"] == pytest.approx(9 - float(left.accrued))
+    spent = Decimal(shown["spent"]["cost"])
+    assert Decimal(shown["limits"]["max_cost"]) == 9 - spent
+    assert float(spent) == pytest.approx(float(left.accrued), abs=1e-8)
+    whole = client.get("/v1/jobs/job_1/curve?decision=1").json()
+    assert (whole["basis"], whole["limits"]["max_cost"]) == ("total", "9.000000000")
+    assert all(isinstance(p["marginal_price"], str | None) for p in shown["points"])
+    assert all(Decimal(each["cost"]) > 0 for each in shown["probes"])
     assert shown["points"][0]["epochs"] == pytest.approx(600 - left.epochs, rel=1e-6)
 
 

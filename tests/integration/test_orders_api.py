@@ -247,8 +247,9 @@ def test_a_job_that_has_ended_takes_no_order(client: TestClient, engine: Engine)
     with engine.begin() as connection:
         jobs.change_outcome(connection, job, phase=JobPhase.CANCELLED, chosen=ClusterConfig(1, 32))
     for action, wish in WISHES.items():
-        answer = order(client, job, action, wish)
-        assert (answer.status_code, answer.json()["code"]) == (409, "conflict_state")
+        for stale in ({}, {"If-Match": '"seen-before-its-end"'}):
+            answer = order(client, job, action, wish, **stale)
+            assert (answer.status_code, answer.json()["code"]) == (409, "conflict_state")
         assert "has ended already: cancelled" in answer.json()["detail"]
 
 

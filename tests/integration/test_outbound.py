@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
+from typing import Any
 
 import httpx
 import pytest
 
 from service.errors import AddressRefused, Unanswered
 from service.outbound import MAX_ANSWER_BYTES, OutboundAnswer, OutboundClient, resolve
+from tests.controller_double import LONG
 
 PUBLIC, OTHER = "93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"
 
@@ -75,6 +79,7 @@ NOT_ADDRESSES = [
     "http://user:word@example.org/",
     "http://[::1/",
     "http://example.org:99999/",
+    "http://example.org:0/",
     "",
 ]
 
@@ -232,3 +237,32 @@ def test_a_server_that_hangs_is_not_waited_for(parts: tuple[bytes, ...]) -> None
 def test_what_is_no_answer_is_none() -> None:
     with pytest.raises(Unanswered):
         asyncio.run(fetch_from(b"SSH-2.0-OpenSSH\r\n\r\n"))
+
+
+def test_a_name_that_is_looked_up_for_long_keeps_no_other_request_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing stops a lookup; the event loop must not wait for its thread either."""
+    gate = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def slow(host: str, *arguments: Any, **options: Any) -> Any:
+        if host == "slow.example":
+            gate.wait(LONG)
+        return look_up("127.0.0.1", *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    network = Seen()
+    outbound = OutboundClient(transport=network, is_allowed=lambda _: True, timeout=0.5)
+
+    async def both() -> list[object]:
+        urls = ("http://slow.example/", "http://quick.example/")
+        return await asyncio.gather(
+            *(outbound.send("POST", url) for url in urls), return_exceptions=True
+        )
+
+    slow_one, quick_one = asyncio.run(both())
+    assert not gate.is_set(), "the loop has ended though the lookup has not"
+    gate.set()
+    assert isinstance(slow_one, Unanswered)
+    assert isinstance(quick_one, OutboundAnswer)

@@ -195,3 +195,69 @@ def test_what_an_answer_names_as_its_location_is_there(client: TestClient) -> No
             told[path] = at.status_code
             assert at.json()["id"] == answer.json()["id"]
     assert told == dict.fromkeys(["/v1/jobs", "/v1/plans", "/v1/tokens", "/v1/webhooks"], 200)
+
+
+def test_a_parameter_that_is_given_twice_is_refused(client: TestClient) -> None:
+    """One of them would count, and the reader would not know which."""
+    for path, query in (
+        ("/v1/jobs", "?phase=training&phase=cancelled"),
+        ("/v1/jobs", "?fields=name&fields=phase"),
+        ("/v1/jobs/{job}/events", "?kind=resize&limit=3&kind=exit"),
+    ):
+        answer = ask(client, "GET", path, query=query)
+        assert (answer.status_code, answer.json()["code"]) == (422, "validation")
+        assert "2 times" in answer.json()["detail"]
+
+
+def test_a_kind_of_events_that_does_not_exist_is_refused_with_the_nearest(
+    client: TestClient,
+) -> None:
+    for path in ("/v1/events", "/v1/jobs/{job}/events"):
+        answer = ask(client, "GET", path, query="?kind=resise,exit")
+        assert answer.status_code == 422
+        assert 'there is no kind "resise" of events, did you mean "resize"?' in answer.text.replace(
+            "\\", ""
+        )
+        assert ask(client, "GET", path, query="?kind=resize,exit").status_code == 200
+
+
+@pytest.mark.parametrize("media", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_that_does_not_say_it_is_json_is_refused_with_the_header_to_send(
+    client: TestClient, media: str | None
+) -> None:
+    app: Any = client.app
+    asked = 0
+    for path, body in CHANGES.items():
+        operation = app.openapi()["paths"].get(path, {}).get("post", {})
+        if body is None or "requestBody" not in operation:
+            continue
+        assert "415" in operation["responses"], path
+        headers = {} if media is None else {"Content-Type": media}
+        mine = {"Authorization": f"Bearer {token_for(ROUTES['POST', path])}", **headers}
+        answer = client.post(filled(path), content=json.dumps(body), headers=mine)
+        if path == "/v1/agent/report" or path == "/v1/telemetry/backfill":
+            continue  # read by its own parser, of machines only
+        assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media"), path
+        assert "application/json" in answer.json()["detail"]
+        asked += 1
+    assert asked >= 12
+
+
+def test_an_answer_is_compressed_only_where_that_is_allowed(client: TestClient) -> None:
+    for header, coding in (
+        ("gzip", "gzip"),
+        ("br;q=1.0, gzip;q=0.5", "gzip"),
+        ("gzip;q=0", None),
+        ("identity", None),
+    ):
+        mine = {"Authorization": f"Bearer {KEYS.home_token}", "Accept-Encoding": header}
+        answer = client.get("/openapi.json", headers=mine)
+        assert answer.headers.get("content-encoding") == coding, header
+
+
+def test_no_money_is_written_with_an_exponent(client: TestClient) -> None:
+    """A cost of nothing is 0.000000000, and not the 0E-9 that Python writes."""
+    for path in ("/v1/jobs/{job}", "/v1/jobs", "/v1/cost", "/v1/machines"):
+        text = ask(client, "GET", path).text
+        assert re.findall(r'"amount":"[^"]*"', text), path
+        assert not re.findall(r'"amount":"[^"]*[eE][^"]*"', text), path

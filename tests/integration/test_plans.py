@@ -149,6 +149,11 @@ def test_a_plan_is_submitted_once_and_becomes_exactly_its_job(house: House, engi
     assert rows(engine, schema.jobs) == 2
     shown = house.ask("GET", f"/v1/plans/{made.id}", house.token("viewer", "default"))
     assert shown.json()["job"] == first.json()["id"]
+    ask = {"json": document(name="planned"), "headers": {"Idempotency-Key": "of-a-plan"}}
+    token = house.token("submitter", "default")
+    twice = [house.ask("POST", "/v1/plans", token, **ask) for _ in range(2)]
+    assert [answer.status_code for answer in twice] == [201, 201], twice[0].text
+    assert len({answer.json()["id"] for answer in twice}) == 1
     named = {"Idempotency-Key": "k"}
     keyed = [submit(house, each, headers=named) for each in (make(house).id, made.id)]
     assert [each.status_code for each in keyed] == [201, 422]

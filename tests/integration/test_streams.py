@@ -44,7 +44,7 @@ def host(engine: Engine) -> Iterator[Host]:
         yield controller
 
 
-def say(engine: Engine, job: str, message: str, kind: str = "test") -> None:
+def say(engine: Engine, job: str, message: str, kind: str = "choice") -> None:
     with engine.begin() as connection:
         jobs.record_event(connection, job, NOW, kind, message)
 
@@ -77,7 +77,7 @@ def test_the_list_shows_the_events_of_the_project_by_job_and_kind(
 ) -> None:
     for job in ("job_alpha", "job_beta"):
         say(engine, job, "one")
-        say(engine, job, "two", "other")
+        say(engine, job, "two", "probe")
     mine = token_of(engine, "alpha")
 
     def listed(query: str, token: str = mine) -> list[str]:
@@ -91,8 +91,8 @@ def test_the_list_shows_the_events_of_the_project_by_job_and_kind(
         "job_beta: one",
         "job_beta: two",
     ]
-    assert listed("?kind=other") == ["job_alpha: two"]
-    assert listed("?kind=other,test&job=job_alpha") == listed("")
+    assert listed("?kind=probe") == ["job_alpha: two"]
+    assert listed("?kind=probe,choice&job=job_alpha") == listed("")
     assert listed("?job=job_beta", KEYS.home_token) == ["job_beta: one", "job_beta: two"]
     first = ask(host, "/v1/events?limit=1", mine).json()
     number = first["events"][0]["sequence"]
@@ -114,11 +114,11 @@ def test_a_stream_shows_what_happens_from_now_on_and_only_what_its_project_may_k
     with (
         follow(host.url, token_of(engine, "alpha")) as mine,
         follow(host.url, KEYS.home_token) as all_of_them,
-        follow(host.url, KEYS.home_token, "/v1/jobs/job_alpha/events?kind=other") as others,
+        follow(host.url, KEYS.home_token, "/v1/jobs/job_alpha/events?kind=probe") as others,
     ):
         say(engine, "job_beta", "of another project")
         say(engine, "job_alpha", "in time")
-        say(engine, "job_alpha", "chosen", "other")
+        say(engine, "job_alpha", "chosen", "probe")
         assert next_of(mine, "event").data["message"] == "in time"
         assert next_of(others, "event").data["message"] == "chosen"
         seen = [next_of(all_of_them, "event") for _ in range(3)]

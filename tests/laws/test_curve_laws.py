@@ -18,7 +18,7 @@ from service.db.curves import columns_to_points, points_to_columns
 FIGURES = [name for name, field in PointView.model_fields.items() if field.annotation is float]
 MAY_LACK = (
     *("noise", "measured_step_time"),
-    *("parallel_efficiency", "statistical_efficiency", "marginal_price"),
+    *("parallel_efficiency", "statistical_efficiency"),
 )
 MONEY = ("cost", "cost_low", "cost_high")
 ANY = st.floats(allow_nan=True, allow_infinity=True)
@@ -31,6 +31,7 @@ def points(draw: st.DrawFn, figures: st.SearchStrategy[float]) -> PointView:
     facts: dict[str, Any] = {name: draw(figures) for name in FIGURES}
     facts |= {name: draw(st.none() | figures) for name in MAY_LACK}
     facts |= {name: draw(AMOUNTS) for name in MONEY}
+    facts["marginal_price"] = draw(st.none() | AMOUNTS)
     workers, batch = draw(st.integers(1, 64)), draw(st.integers(64, 4096))
     return PointView(
         id=point_id(workers, batch),

@@ -7,10 +7,12 @@ from datetime import timedelta
 
 import pytest
 
+from scavenger.cluster import ClusterConfig
 from scavenger.planning.search.strategy import TrainOn
 from scavenger.planning.state import ProbeOverhead
 from service.reconciler.actions import ChooseConfig
-from service.reconciler.apply import estimate_eta
+from service.reconciler.apply import estimate_eta, estimate_eta_of_rest
+from service.reconciler.orders import draw_curve_of_rest
 from service.reconciler.plan import plan
 from service.state.job_state import JobState
 from tests.builders import NOW, directive, job, probe, snapshot, spec, worker
@@ -61,3 +63,18 @@ def test_nothing_is_foreseen_where_nothing_is_uncertain_or_only_shares_are_known
     sure = replace(run.choice, point=replace(run.choice.point, deviation=0.0))
     assert estimate_eta(seen, replace(run, choice=sure)) is None
     assert estimate_eta(seen, replace(run, curve=replace(run.curve, basis="relative"))) is None
+
+
+def test_what_an_order_moves_is_due_by_the_curve_of_what_is_left() -> None:
+    seen, run = chosen(directive=directive(1, 32))
+    known = job(spec=seen.job.spec, chosen=run.config, choice="the knee")
+    seen = replace(seen, job=known, workers=(worker(1, epochs=5.0), worker(2, epochs=5.0)))
+    rest = draw_curve_of_rest(seen)
+    assert rest.basis == "remaining"
+    there = rest.points[-1].point
+    found = estimate_eta_of_rest(seen, rest, there.config)
+    assert found is not None
+    pause = timedelta(seconds=seen.knowledge.probe_overhead.pause)
+    assert found == tuple(NOW + pause + timedelta(seconds=each) for each in there.time_range)
+    assert estimate_eta_of_rest(seen, replace(rest, part="whole"), there.config) is None
+    assert estimate_eta_of_rest(seen, rest, ClusterConfig(7, 7)) is None

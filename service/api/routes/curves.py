@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from scavenger.report import CurveReport
 from scavenger.schemas.curves import CurveView, DecisionList, WantedBasis
 from scavenger.schemas.plans import WhatIf
 from service.api.dependencies import AppState, State
+from service.api.negotiation import prefers
 from service.api.openapi import answers_problems, page_responses
 from service.api.pagination import Page
 from service.api.problems import ApiProblem
@@ -82,7 +82,7 @@ def get_curve(
         drawn = read_curve(app_state, connection, found, decision)
         position = None if decision is not None else find_position(app_state, connection, found)
     curve = count_curve(drawn, basis, position)
-    if prefers_picture(request.headers.get("accept", "")):
+    if prefers(request.headers.get("accept", ""), SVG_MEDIA_TYPE):
         picture = draw_curve(curve, found.name)
         return Response(picture, headers=PICTURE_HEADERS, media_type=SVG_MEDIA_TYPE)
     return Response(curve.model_dump_json(), headers=VARIES, media_type="application/json")
@@ -159,27 +159,6 @@ def explain_report(report: CurveReport) -> str:
         return report.objective.choose(report.preview.curve).why
     except NothingFeasible as error:
         return str(error)
-
-
-def prefers_picture(accept: str) -> bool:
-    """Tell whether a request asks for a picture rather than for JSON.
-
-    >>> [prefers_picture(accept) for accept in ("image/svg+xml", "*/*", "image/*, */*;q=0.1")]
-    [True, False, True]
-    """
-    weights = dict(read_media_range(each) for each in accept.lower().split(","))
-    everything = weights.get("*/*", 0.0)
-    of_picture = weights.get(SVG_MEDIA_TYPE, weights.get("image/*", everything))
-    of_json = weights.get("application/json", weights.get("application/*", everything))
-    return of_picture > of_json
-
-
-def read_media_range(text: str) -> tuple[str, float]:
-    """Return a media range of the header Accept and its weight; one that is no number counts 0."""
-    name, *parameters = (part.strip() for part in text.split(";"))
-    weights = [value for key, _, value in (p.partition("=") for p in parameters) if key == "q"]
-    is_number = not weights or re.fullmatch(r"[01](\.[0-9]{0,3})?", weights[0])
-    return name, (float(weights[0]) if weights else 1.0) if is_number else 0.0
 
 
 def read_curve(

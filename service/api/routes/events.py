@@ -10,7 +10,10 @@ from typing import Annotated
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from scavenger.errors import DocumentProblem
+from scavenger.job.fields import closest_name
 from scavenger.schemas.events import EventList
+from scavenger.schemas.webhooks import EventKind
 from service.api.dependencies import AppState, State
 from service.api.followers import StreamFilter
 from service.api.openapi import ResponseDocs, answers_problems, page_responses
@@ -59,9 +62,23 @@ def event_responses(operation: str, **parameters: str) -> ResponseDocs:
     return responses
 
 
+KNOWN_KINDS = frozenset(kind.value for kind in EventKind)
+
+
 async def event_kinds(kinds: KindsParameter = None) -> frozenset[str]:
-    """Return the kinds of events that a request asks for; none for all."""
-    return frozenset() if kinds is None else frozenset(kinds.split(","))
+    """Return the kinds of events that a request asks for; none for all.
+
+    Raises:
+        ApiProblem: No event has one of these kinds: the answer would always be empty.
+    """
+    wanted = frozenset() if kinds is None else frozenset(kinds.split(","))
+    strange = sorted(wanted - KNOWN_KINDS)
+    if strange:
+        near = closest_name(strange[0], sorted(KNOWN_KINDS))
+        hint = "" if near is None else f', did you mean "{near}"?'
+        why = f'there is no kind "{strange[0]}" of events{hint}'
+        raise ApiProblem("validation", why, [DocumentProblem("kind", why)])
+    return wanted
 
 
 WantedKinds = Annotated[frozenset[str], Depends(event_kinds)]

@@ -112,7 +112,7 @@ SUBMITTED = job_responses(201, {**LOCATION_HEADER, **REPLAYED_HEADER})
     },
     openapi_extra={
         **submission_body(JOB_EXAMPLE),
-        **answers_problems("unsupported_media", "not_found", "plan_expired"),
+        **answers_problems("not_found", "plan_expired"),
     },
 )
 def submit(
@@ -267,9 +267,9 @@ def cancel_job(
     # The reconciler must not decide between the comparison of versions and the change.
     jobs.lock_for_change(connection, job)
     found = find_job(connection, job)
-    check_version(app_state, connection, found, seen)
     if found.phase.is_final:
         raise ApiProblem("conflict_state", f"{job} has ended already: {found.phase}")
+    check_version(app_state, connection, found, seen)
     if found.cancel_requested_at is None:
         now = app_state.now()
         jobs.request_cancel(connection, job, now)

@@ -47,7 +47,7 @@ from service.db.idempotency import StoredAnswer
 from service.db.jobs import StoredJob, record_event
 from service.state.job_state import JobState
 from service.state.loader import load_job_states
-from service.state.order_checks import OrderObjection, find_objection
+from service.state.order_checks import OrderObjection, find_objection, over_objection
 from service.state.orders import describe_wish
 from service.state.presenters import order_view
 
@@ -217,6 +217,7 @@ def give_order(
     # reserve money between the comparison with a new cap and that cap.
     jobs.lock_for_change(connection, job)
     found, now, wish = find_job(connection, job), app_state.now(), request.wish
+    refuse_if_over(found)
     check_version(app_state, connection, found, request.seen)
     state = load_state(app_state, connection, found)
     objection = find_objection(state, wish, app_state.storage.location(job, found.spec))
@@ -238,6 +239,12 @@ def give_order(
     (view,) = job_views(app_state, connection, [found])
     headers = {"ETag": str(JobETag.of(view))}
     return StoredAnswer(202, order_view(order).model_dump_json(), headers)
+
+
+def refuse_if_over(job: StoredJob) -> None:
+    """Refuse an order of a job that takes none any more, whatever version of it was seen."""
+    if (over := over_objection(job)) is not None:
+        raise problem_of(over)
 
 
 def load_state(app_state: AppState, connection: Connection, job: StoredJob) -> JobState:

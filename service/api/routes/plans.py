@@ -11,7 +11,8 @@ from sqlalchemy import Connection
 from scavenger.job.spec import JobSpec
 from scavenger.schemas.plans import PLAN_ID_PREFIX, PlanView
 from service.api.dependencies import AppState, State
-from service.api.openapi import LOCATION_HEADER, answers_problems, request_body
+from service.api.idempotency import IdempotentRequestDep
+from service.api.openapi import LOCATION_HEADER, REPLAYED_HEADER, answers_problems, request_body
 from service.api.problems import ApiProblem
 from service.api.routes.jobs import (
     JOB_EXAMPLE,
@@ -23,6 +24,7 @@ from service.api.routes.jobs import (
 from service.api.security import GuardedRoute, Submitter, Viewer
 from service.api.validation import storable
 from service.db import plans
+from service.db.idempotency import StoredAnswer
 from service.db.prices import read_price_book
 from service.state.curves import config_view, curve_view
 from service.state.plans import check_plan, load_knowledge_for, plan_job, search_view
@@ -38,13 +40,14 @@ NO_SUCH_PLAN = "there is no plan of that id; POST /v1/plans makes one"
     "",
     status_code=201,
     response_model=PlanView,
-    responses={201: {"headers": LOCATION_HEADER}},
-    openapi_extra={
-        **request_body(JobSpec, "application/json", "application/yaml", example=JOB_EXAMPLE),
-        **answers_problems("unsupported_media"),
-    },
+    responses={201: {"headers": {**LOCATION_HEADER, **REPLAYED_HEADER}}},
+    openapi_extra=request_body(
+        JobSpec, "application/json", "application/yaml", example=JOB_EXAMPLE
+    ),
 )
-def create_plan(app_state: State, user: Submitter, document: JobDocument) -> Response:
+def create_plan(
+    app_state: State, user: Submitter, document: JobDocument, idempotent: IdempotentRequestDep
+) -> Response:
     """Say what would become of a job document: options, choice, search and cap.
 
     Nothing is launched and nothing is spent. The plan can be submitted for 15 minutes.
@@ -52,13 +55,15 @@ def create_plan(app_state: State, user: Submitter, document: JobDocument) -> Res
     project = user.own_project
     check_secrets(app_state, project, document)
     spec, now = complete_job(app_state, document), app_state.now()
-    with app_state.engine.begin() as connection:
+
+    def store_plan(connection: Connection) -> StoredAnswer:
         check_code(connection, project, spec, now)
         as_of = None if document.price is not None else prices_as_of(app_state, connection, spec)
         view = make_plan(app_state, connection, project, spec, now, as_of)
         plans.store(connection, project, spec, view, now)
-    headers = {"Location": f"/v1/plans/{view.id}"}
-    return Response(view.model_dump_json(), 201, headers, media_type="application/json")
+        return StoredAnswer(201, view.model_dump_json(), {"Location": f"/v1/plans/{view.id}"})
+
+    return idempotent.run_once(app_state, store_plan)
 
 
 @router.get("/{plan}", openapi_extra=answers_problems("not_found"))

@@ -11,15 +11,17 @@ from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
-from fastapi.responses import PlainTextResponse
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import HTMLResponse, PlainTextResponse
+from markdown_it import MarkdownIt
 
 from scavenger.resources import resource_path
 from scavenger.schemas.diagnostics import VersionView
 from service.api.dependencies import State
-from service.api.openapi import answers_problems
+from service.api.negotiation import prefers
+from service.api.openapi import problem_doc
 from service.api.problems import PROBLEM_TYPES, ApiProblem, problem_uri
-from service.api.security import VIEWER, GuardedRoute
+from service.api.security import PUBLIC, VIEWER, GuardedRoute
 from service.db.database import applied_revision
 
 router = APIRouter(tags=["problems"], route_class=GuardedRoute)
@@ -43,6 +45,24 @@ class MarkdownResponse(PlainTextResponse):
     media_type = "text/markdown"
 
 
+# A page has no data and no script: browsers of people who are not signed in read it, too.
+HTML_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<link rel="icon" href="data:,">
+<title>Scavenger: {title}</title>
+</head>
+<body>
+<main>
+{content}</main>
+</body>
+</html>
+"""
+PAGE_HEADERS = {"Vary": "Accept", "Content-Security-Policy": "default-src 'none'"}
+
+
 @router.get("/openapi.json", include_in_schema=False, dependencies=[VIEWER])
 def openapi(request: Request) -> dict[str, Any]:
     """Return the OpenAPI document."""
@@ -62,16 +82,33 @@ def get_version(app_state: State) -> VersionView:
 @router.get(
     "/problems/{problem}",
     response_class=MarkdownResponse,
-    openapi_extra=answers_problems("not_found"),
-    dependencies=[VIEWER],
+    responses={
+        200: {"content": {"text/html": {"schema": {"type": "string"}}}},
+        404: problem_doc(["not_found"]),
+    },
+    dependencies=[PUBLIC],
 )
-def explain(problem: ProblemName) -> MarkdownResponse:
-    """Explain a problem, and what to do about it."""
+def explain(request: Request, problem: ProblemName) -> Response:
+    """Explain a problem, and what to do about it; to a browser as a page.
+
+    Open to strangers: the problem may be that they have no token.
+    """
     page = pages().get(f"/problems/{problem}")
     if page is None:
         detail = "there is no such problem; use the path in the type of a problem"
         raise ApiProblem("not_found", detail)
-    return MarkdownResponse(page)
+    if prefers(request.headers.get("accept", ""), "text/html", MarkdownResponse.media_type):
+        return HTMLResponse(html_page(problem), headers=PAGE_HEADERS)
+    return MarkdownResponse(page, headers=PAGE_HEADERS)
+
+
+@cache
+def html_page(problem: str) -> str:
+    """Return a page for browsers."""
+    page = pages()[f"/problems/{problem}"]
+    title = page.partition("\n")[0].removeprefix("#").strip()
+    content = MarkdownIt("commonmark", {"html": False}).render(page)
+    return HTML_PAGE.format(title=title, content=content)
 
 
 @cache

@@ -1682,7 +1682,7 @@ export interface components {
          */
         LimitsView: {
             /** Max Cost */
-            max_cost: number | null;
+            max_cost: string | null;
             /** Max Time */
             max_time: number | null;
         };
@@ -2392,6 +2392,8 @@ export interface components {
          *         marginal_price: Dollars for each hour saved against the next cheaper point of the front;
          *             None off the front, for the cheapest, and on a relative curve.
          *         dominated_by: Id of the front's point that is no slower, no dearer, and better in one.
+         *         saving: What a move there saves; None where the job runs on no point, and on a relative
+         *             curve. ``switch`` is what the move itself takes.
          */
         PointView: {
             /** Compute Time */
@@ -2411,7 +2413,7 @@ export interface components {
             /** Id */
             id: string;
             /** Marginal Price */
-            marginal_price?: number | null;
+            marginal_price?: string | null;
             /** Measured Step Time */
             measured_step_time: number | null;
             /** @default {} */
@@ -2422,6 +2424,7 @@ export interface components {
             on_front: boolean;
             /** Parallel Efficiency */
             parallel_efficiency?: number | null;
+            saving?: components["schemas"]["SavingView"] | null;
             /**
              * Source
              * @enum {string}
@@ -2614,7 +2617,7 @@ export interface components {
             /** Compute Time */
             compute_time: number;
             /** Cost */
-            cost: number;
+            cost: string;
             /** Global Batch */
             global_batch: number;
             /** Iterations */
@@ -2983,6 +2986,16 @@ export interface components {
              * @example 5m
              */
             stall: string;
+        };
+        /**
+         * SavingView
+         * @description What a configuration takes less than the one that the job runs on; negative where more.
+         */
+        SavingView: {
+            /** Cost */
+            cost: string;
+            /** Seconds */
+            seconds: number;
         };
         /**
          * SeriesView
