@@ -58,7 +58,7 @@ LEGEND = {
     "measured": "measured",
     "predicted": "predicted",
     "extrapolated": "outside the probed range",
-    "infeasible": "over a limit",
+    "infeasible": "excluded by a limit",
     "knee": "knee",
     "unsure": "knee, not sure",
     "running": "running now",
@@ -158,7 +158,7 @@ def names_of(point: PointView, curve: CurveView) -> list[str]:
     """Return what a configuration is called; few have a name."""
     config = ConfigView(workers=point.workers, global_batch=point.global_batch)
     named = {
-        "knee" if curve.knee_bends else "no knee": curve.knee,
+        "knee" if curve.knee_bends else "least time × cost": curve.knee,
         "fastest": curve.fastest,
         "cheapest": curve.cheapest,
         "chosen": curve.chosen,

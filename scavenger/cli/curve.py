@@ -212,7 +212,7 @@ def describe_point(point: PointView, curve: CurveView) -> Text:
 def point_labels(point: PointView, curve: CurveView) -> list[str]:
     """Return the labels of a configuration, with their symbols."""
     named = {
-        "★ knee" if curve.knee_bends else "no knee": curve.knee,
+        "★ knee" if curve.knee_bends else "least time × cost": curve.knee,
         "✔ chosen": curve.chosen,
         "▣ current": curve.current,
         "runner-up": curve.runner_up,
@@ -262,12 +262,12 @@ class PlotSymbol:
     meaning: str
 
 
-INFEASIBLE_SYMBOL = PlotSymbol("✕", "dim", "over a limit")
+INFEASIBLE_SYMBOL = PlotSymbol("✕", "dim", "excluded")
 EXTRAPOLATED_SYMBOL = PlotSymbol("◌", "dim", "outside the probed range")
 PREDICTED_SYMBOL = PlotSymbol("◇", "", "predicted")
 FRONT_SYMBOL = PlotSymbol("◆", "cyan", "predicted, on the front")
 MEASURED_SYMBOL = PlotSymbol("●", "blue", "measured")
-CHOSEN_SYMBOL = PlotSymbol("▣", "bold green", "chosen")
+CHOSEN_SYMBOL = PlotSymbol("✔", "bold green", "chosen")
 KNEE_SYMBOL = PlotSymbol("★", "bold yellow", "knee")
 CHOSEN_KNEE_SYMBOL = PlotSymbol("✪", "bold yellow", "knee, chosen")
 # Where two points share a character, the symbol further right wins.

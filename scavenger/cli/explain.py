@@ -102,10 +102,12 @@ def describe_curve_limits(curve: CurveView) -> str:
 
 
 def describe_support(curve: CurveView) -> str:
-    """Say in how much of what is possible the same would be chosen."""
+    """Say how many posterior samples choose the same, and what most others choose."""
     share = format_percent(curve.support or 0.0)
-    other = "" if curve.runner_up is None else f"; mostly {format_config(curve.runner_up)} else"
-    return f"the same choice in {share} of what the measurements allow{other}"
+    other = (
+        "" if curve.runner_up is None else f", most others choose {format_config(curve.runner_up)}"
+    )
+    return f"{share} of the posterior samples agree{other}"
 
 
 ALTERNATIVE_COLUMNS = (
@@ -122,7 +124,7 @@ def alternatives(curve: CurveView) -> list[tuple[Cell, ...]]:
     points = {(p.workers, p.global_batch): p for p in curve.points}
     named = {
         "chosen": curve.chosen,
-        "knee" if curve.knee_bends else "no knee": curve.knee,
+        "knee" if curve.knee_bends else "least time × cost": curve.knee,
         "fastest": curve.fastest,
         "cheapest": curve.cheapest,
         "runner-up": curve.runner_up,

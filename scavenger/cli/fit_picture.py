@@ -306,7 +306,7 @@ def list_labels(report: FitReport) -> tuple[PointLabel, ...]:
     """Return each labelled point once, with all its names."""
     named = {
         "chosen": report.chosen,
-        "knee" if report.marks["knee"].bends else "no knee": report.marks["knee"],
+        "knee" if report.marks["knee"].bends else "least time × cost": report.marks["knee"],
         "fastest": report.marks["fastest"],
         "cheapest": report.marks["cheapest"],
     }

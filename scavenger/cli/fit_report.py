@@ -293,7 +293,7 @@ def prediction_labels(judged: ReportedPoint, report: FitReport) -> list[str]:
     runner_up = report.chosen.runner_up
     named = {
         "✔ chosen": report.chosen.point.config,
-        "★ knee" if report.marks["knee"].bends else "no knee": report.marked("knee"),
+        "★ knee" if report.marks["knee"].bends else "least time × cost": report.marked("knee"),
         "fastest": report.marked("fastest"),
         "cheapest": report.marked("cheapest"),
         "start": report.start if report.curve.basis == "relative" else None,

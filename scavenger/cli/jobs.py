@@ -107,7 +107,7 @@ def cancel(context: typer.Context, job: JobArgument, yes: YesOption = False) -> 
 
 def confirmation_question(job: JobView) -> str:
     """Ask whether to cancel a job, and say what is given up."""
-    done = f"{job.phase.value}, {format_percent(progress_fraction(job))} done"
+    done = f"{phase_word(job)}, {format_percent(progress_fraction(job))} done"
     return f"Cancel {job.name} ({job.id}; {done}, {format_amount(job.cost.accrued)} spent)?"
 
 
@@ -121,6 +121,7 @@ PHASE_ICONS = {
     JobPhase.CANCELLED: ("■", "dim"),
     JobPhase.CAPPED: ("▲", "yellow"),
 }
+PAUSED_ICON = ("‖", "yellow")
 
 
 JOB_COLUMNS = (
@@ -153,8 +154,13 @@ def _job_row(job: JobView) -> tuple[Cell, ...]:
 
 def render_phase(job: JobView) -> Text:
     """Render a phase with a symbol of its own: some terminals and readers have no colour."""
-    icon, style = PHASE_ICONS[job.phase]
-    return Text(f"{icon} {job.phase.value}", style)
+    icon, style = PAUSED_ICON if job.is_paused else PHASE_ICONS[job.phase]
+    return Text(f"{icon} {phase_word(job)}", style)
+
+
+def phase_word(job: JobView) -> str:
+    """Write the phase of a job; one that an order has paused runs nothing in any phase."""
+    return "paused" if job.is_paused else job.phase.value
 
 
 def progress_fraction(job: JobView) -> float:

@@ -21,6 +21,7 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
+from scavenger.money import format_rate
 from scavenger.schemas.machines import MachineState, MachineView
 
 STATES: tuple[str, ...] = get_args(MachineState)
@@ -78,7 +79,7 @@ MACHINE_COLUMNS = (
     word_column("TYPE", 2),
     word_column("ZONE", 3),
     word_column("MARKET", 4),
-    number_column("USD/h", 1),
+    number_column("PRICE", 1),
     number_column("HEARD", 5),
     word_column("ASKED FOR (UTC)", 6),
     text_column("WHY", 7),
@@ -100,7 +101,7 @@ def _machine_row(machine: MachineView) -> tuple[Cell, ...]:
         plain_text(machine.machine_type),
         plain_text(machine.zone or machine.cloud),
         machine.market,
-        f"{machine.price_per_hour.amount:.4f}",
+        format_rate(float(machine.price_per_hour.amount)),
         UNKNOWN_VALUE if heard is None else f"{format_seconds(heard)} ago",
         UNKNOWN_VALUE if asked is None else f"{asked:%Y-%m-%d %H:%M:%S}",
         plain_text(machine.why),

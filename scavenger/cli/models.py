@@ -109,7 +109,7 @@ FORECAST_COLUMNS = (
     word_column("CONFIG", 1),
     word_column("DUE (UTC)", 4),
     word_column("ENDED (UTC)", 3),
-    word_column("IN TIME", 1),
+    word_column("IN BAND", 1),
     number_column("FORECAST", 2),
     number_column("SPENT", 1),
 )
@@ -140,7 +140,7 @@ def render_model(model: ModelDetailView) -> RenderableType:
 
 
 def _forecast_row(forecast: ForecastView) -> tuple[Cell, ...]:
-    in_time = {None: UNKNOWN_VALUE, True: "✔ yes", False: "✗ no"}[forecast.is_within]
+    in_band = {None: UNKNOWN_VALUE, True: "✔ yes", False: "✗ no"}[forecast.is_within]
     return (
         plain_text(forecast.job),
         plain_text(forecast.name),
@@ -148,7 +148,7 @@ def _forecast_row(forecast: ForecastView) -> tuple[Cell, ...]:
         format_config(forecast.chosen),
         format_moment(forecast.due_until),
         format_moment(forecast.finished_at),
-        in_time,
+        in_band,
         UNKNOWN_VALUE if forecast.cost is None else format_amount(forecast.cost),
         format_amount(forecast.spent),
     )

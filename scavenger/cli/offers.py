@@ -25,6 +25,7 @@ from scavenger.cli.output import (
     word_column,
 )
 from scavenger.cli.prices import render_age
+from scavenger.money import format_rate
 from scavenger.schemas.prices import OfferView
 
 
@@ -112,7 +113,7 @@ OFFER_COLUMNS = (
     word_column("CLOUD"),
     word_column("ZONE", 2),
     word_column("MARKET", 1),
-    number_column("USD/h"),
+    number_column("PRICE"),
     number_column("AGE", 4),
     number_column("VCPUS", 5),
     number_column("GiB", 6),
@@ -135,7 +136,7 @@ def _offer_row(offer: OfferView, now: datetime) -> tuple[Cell, ...]:
         plain_text(offer.cloud),
         plain_text(offer.zone or UNKNOWN_VALUE),
         offer.market,
-        f"{most}{offer.price_per_hour.amount:.4f}",
+        f"{most}{format_rate(float(offer.price_per_hour.amount))}",
         render_age(offer.as_of, now),
         format_number(offer.vcpus),
         format_number(offer.memory_gib),

@@ -136,7 +136,7 @@ def _option_row(point: PointView, curve: CurveView, choice: ConfigView | None) -
 
 def option_labels(point: PointView, curve: CurveView, choice: ConfigView | None) -> list[str]:
     """Return what is said of an option beside its figures."""
-    names = {"★ knee": "knee", "✔ chosen": "", "no knee": ""}
+    names = {"★ knee": "knee", "✔ chosen": "", "least time × cost": ""}
     labels = (names.get(label, label) for label in point_labels(point, curve))
     recommended = ["recommended"] if is_at(point, choice) else []
     return [*recommended, *(label for label in labels if label)]

@@ -106,8 +106,8 @@ PRICE_COLUMNS = (
     word_column("REGION", 1),
     word_column("MARKET", 3),
     number_column("USD"),
-    word_column("PER", 2),
-    number_column("AGE", 1),
+    word_column("PER"),
+    number_column("AGE", 2),
     word_column("SOURCE", 4),
 )
 

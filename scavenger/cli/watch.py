@@ -23,6 +23,7 @@ from scavenger.cli.errors import render_report, report_error
 from scavenger.cli.jobs import (
     metrics_line,
     progress_fraction,
+    phase_word,
     render_phase,
     running_facts,
 )
@@ -191,7 +192,7 @@ def render_change(job: JobView) -> RenderableType:
     """Render a job in one line."""
     parts = [
         f"{format_seconds(job.elapsed)}",
-        job.phase.value,
+        phase_word(job),
         describe_target(job),
         format_percent(progress_fraction(job)),
         metrics_line(job.progress),
@@ -209,7 +210,7 @@ def describe_target(job: JobView) -> str:
 def change_key(job: JobView) -> tuple[object, ...]:
     """Return what must change for another line to be printed; progress counts in tenths."""
     # Tenths, so that the log of a long job has dozens of lines and not thousands.
-    return (job.phase, job.target, int(10 * progress_fraction(job)))
+    return (phase_word(job), job.target, int(10 * progress_fraction(job)))
 
 
 FollowOption = Annotated[

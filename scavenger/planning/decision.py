@@ -101,7 +101,7 @@ def add_noise_probe(state: PlanningState, run: TrainOn) -> Probe | TrainOn:
     """Return a probe of noise on what a search has chosen, until the noise has settled."""
     if not run.searched or state.is_noise_known:
         return run
-    why = f"the noise settles on {run.config}, for the time being: {run.why}"
+    why = f"the noise settles at {run.config}, the choice so far: {run.why}"
     return Probe(run.config, why, measures="noise")
 
 

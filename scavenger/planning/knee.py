@@ -82,8 +82,9 @@ def with_support(choice: Choice, curve: TradeoffCurve) -> Choice:
     support = found[own] / factors.shape[1]
     others = [(row, count) for row, count in found.most_common() if row != own]
     runner_up = points[others[0][0]] if others else None
-    second = f", {runner_up.config} in {others[0][1] / factors.shape[1]:.0%}" if runner_up else ""
-    why = f"{choice.why}; so in {support:.0%} of what the measurements allow{second}"
+    share = others[0][1] / factors.shape[1] if others else 0.0
+    second = f", {share:.0%} choose {runner_up.config}" if runner_up else ""
+    why = f"{choice.why}; {support:.0%} of the posterior samples agree{second}"
     return replace(choice, why=why, support=support, runner_up=runner_up)
 
 

@@ -298,13 +298,13 @@ def average_other_models(state: PlanningState) -> FittedModel | None:
 
 
 def describe_probes(state: PlanningState) -> str:
-    """Say how many configurations a job probed itself; one may have been measured twice."""
+    """Say how many probes a job made itself; one configuration may have been measured twice."""
     return f"{format_probe_count(state)} of this job{f', {state.lent}' if state.lent else ''}"
 
 
 def format_probe_count(state: PlanningState) -> str:
-    """Count the configurations that were probed, in words."""
-    count = len({observation.config for observation in state.observations})
+    """Count the probes of a job, in words."""
+    count = len(state.observations)
     return f"{count} probe{'' if count == 1 else 's'}"
 
 

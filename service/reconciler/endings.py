@@ -124,7 +124,8 @@ def end_on_failure(state: JobState) -> Action | None:
         tail = "\n".join(vm.tail.splitlines()[-TAIL_LINES_SHOWN:])
         has_others = any(other.id != vm.id for other in running_machines(state.vms))
         stopped = " (others stopped by Scavenger)" if has_others else ""
-        why = f"{vm.id} exited with code {vm.exit_code}{stopped}; its last lines:\n{tail}"
+        said = f"its last lines:\n{tail}" if tail else "it printed nothing"
+        why = f"{vm.id} exited with code {vm.exit_code}{stopped}; {said}"
         return Finish(JobPhase.FAILED, why, vm.exit_code)
     hopeless = [vm for vm in state.vms if vm.refusal_label == LaunchRefused.label]
     if len(hopeless) >= MAX_HOPELESS:

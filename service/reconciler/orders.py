@@ -36,8 +36,6 @@ from service.state.job_state import JobState
 from service.state.order_checks import is_affordable, money_for_resume_objection
 from service.state.orders import describe_change
 
-PAUSED_REASON = "paused: no machine runs; resume it with `scavenger resume`, or cancel it"
-
 
 def end_needless_order(state: JobState) -> Action | None:
     """End an order that a later one has replaced, or that cannot be obeyed any more."""
@@ -75,6 +73,11 @@ def unaffordable_config_reason(config: ClusterConfig) -> str:
     return f"max_cost leaves no room for the machines of {config}: raise it and order it again"
 
 
+def paused_reason(job: str) -> str:
+    """Say what a paused job waits for."""
+    return f"paused: no machine runs; resume it with `scavenger resume {job}`, or cancel it"
+
+
 def hold_paused(state: JobState) -> Action | None:
     """A paused job: its workers save a checkpoint and leave, and no machine stays."""
     if not state.standing.is_paused:
@@ -94,7 +97,7 @@ def hold_paused(state: JobState) -> Action | None:
             best = state.most_advanced
             done = "before training began" if best is None else f"after iteration {best.iteration}"
             return EndOrder(order.number, "done", f"paused {done}: no machine runs")
-    return Blocked(PAUSED_REASON)
+    return Blocked(paused_reason(state.job.id))
 
 
 def is_leaving(state: JobState, vm: Vm) -> bool:

@@ -453,7 +453,10 @@ def test_the_demo_says_beforehand_when_other_programs_take_its_cores(busy, cores
 
 
 def test_no_knee_is_shown_where_nothing_bends():
-    for bends, said, shape in ((True, "★ knee · ✔ chosen", "★ knee"), (False, "no knee · ✔", "▣")):
+    for bends, said, shape in (
+        (True, "★ knee · ✔ chosen", "★ knee"),
+        (False, "least time × cost · ✔", "✔"),
+    ):
         shown = text(render_curve(curve_view(knee_bends=bends), width=100))
         assert said in shown
         assert shape in shown
@@ -557,7 +560,7 @@ def test_the_plot_shows_feasible_points_in_full_and_counts_the_others():
 
 def test_a_plot_of_infeasible_points_only_shows_them():
     shown = text(render_plot(curve_view(points=[point(3, 64, violations=["too slow"])]), width=80))
-    assert "✕ over a limit" in shown
+    assert "✕ excluded" in shown
 
 
 def test_a_long_curve_hides_what_does_not_matter():
@@ -716,7 +719,7 @@ cost to target
 $0.0000962 ┤                                                   ◆◇
            └────────────────────────────────────────────────────────────────────────────────────────
             1.3s                                 time to target                                 3.5s
-            ✕ over a limit  ◇ predicted  ◆ predicted, on the front  ● measured  ✪ knee, chosen
+            ✕ excluded  ◇ predicted  ◆ predicted, on the front  ● measured  ✪ knee, chosen
             1 point far over a limit not shown
 
 K    B           τ     γ  e(B)            TIME        COST  NOTE
@@ -794,7 +797,7 @@ cost to target
 $0.0000962 ┤                                                   ◆◇
            └────────────────────────────────────────────────────────────────────────────────────────
             1.3s                                 time to target                                 3.5s
-            ✕ over a limit  ◇ predicted  ◆ predicted, on the front  ● measured  ✪ knee, chosen
+            ✕ excluded  ◇ predicted  ◆ predicted, on the front  ● measured  ✪ knee, chosen
             1 point far over a limit not shown
 
 K    B           τ     γ  e(B)            TIME        COST  NOTE

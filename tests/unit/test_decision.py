@@ -226,7 +226,9 @@ KIN = replace(STORED, signature=make_signature("mnist", 60000, "linear", "e2"))
 def test_a_job_that_measures_alike_borrows_the_model_after_one_probe():
     run = decide(replace(FRESH, other_models=(KIN,), observations=OBSERVED[:1]))
     assert isinstance(run, TrainOn)
-    assert run.why.startswith("after 1 probe, as mnist measures alike within a factor of 1.5")
+    assert run.why.startswith(
+        "after 1 probe, as the measurements agree with those of mnist within a factor of 1.5"
+    )
     assert run.curve.points[0].measured_step_time == OBSERVED[0].indicators.step_time
 
 

@@ -114,7 +114,13 @@ def test_each_role_has_its_own_shape_and_is_explained() -> None:
         "k4-b32": ["extrapolated"],
         "k8-b32": ["infeasible"],
     }
-    for words in ("measured", "predicted", "outside the probed range", "over a limit", "knee"):
+    for words in (
+        "measured",
+        "predicted",
+        "outside the probed range",
+        "excluded by a limit",
+        "knee",
+    ):
         assert words in texts(root)
     style = next(root.iter(f"{SVG}style")).text or ""
     assert ".scv-extrapolated{stroke-dasharray" in style
@@ -157,7 +163,7 @@ def test_a_reader_without_eyes_is_told_the_front_and_the_marks() -> None:
     ("changes", "words"),
     [
         ({"points": [], "why": "nothing is measured yet"}, "No curve yet: nothing is measured yet"),
-        ({"points": [point(1, 32, violations=["dear"])], "limits": None}, "over a limit"),
+        ({"points": [point(1, 32, violations=["dear"])], "limits": None}, "excluded by a limit"),
         ({"points": [point(1, 32, on_front=True)]}, "fastest"),
     ],
 )

@@ -210,4 +210,4 @@ def test_a_knee_says_how_sure_it_is_and_which_one_it_might_be():
     assert choice.point.config == ClusterConfig(3, 64)
     assert choice.support == 0.75
     assert choice.runner_up.config in {ClusterConfig(1, 64), ClusterConfig(4, 64)}
-    assert "so in 75% of what the measurements allow" in choice.why
+    assert "75% of the posterior samples agree" in choice.why

@@ -59,9 +59,9 @@ def test_offers_are_shown_with_price_age_and_shortage() -> None:
     code, data, stderr = run(market, "offers", "--limit", "2")
     assert code == 0
     first, second = (line for line in data.splitlines() if ".xlarge" in line)
-    assert "0.0850" in first
+    assert "$0.085/h" in first
     assert "2 h" in first
-    assert "≤ 0.0850" in second
+    assert "≤ $0.085/h" in second
     assert "scavenger offers --limit 20" in stderr
     code, data, _ = run(market, "offers")
     assert "▲ 99 d" in data

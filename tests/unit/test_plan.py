@@ -391,7 +391,7 @@ UNPAID = {
     "noise settles on the machines there are": (
         snapshot(job=job(spec=spec(limits=POOR, objective="fastest")), probes=UNSETTLED, **LONE),
         PublishDirective,
-        "max_cost leaves no room for 1 more machine, so the search ends and the noise settles on "
+        "max_cost leaves no room for 1 more machine, so the search ends and the noise settles at "
         "K=1 B=",
     ),
     "and so it does when a probe of time is what cannot be paid": (
@@ -399,7 +399,7 @@ UNPAID = {
             job=job(spec=spec(limits=POOR, objective="fastest")), probes=UNSETTLED[:2], **LONE
         ),
         PublishDirective,
-        "max_cost leaves no room for 1 more machine, so the search ends and the noise settles on "
+        "max_cost leaves no room for 1 more machine, so the search ends and the noise settles at "
         "K=1 B=",
     ),
     "the choice is one that is paid": (
@@ -1031,7 +1031,7 @@ def test_noise_that_settles_nowhere_has_one_deadline() -> None:
 
 
 def test_noise_does_not_settle_where_no_machine_is_left() -> None:
-    assert "the noise settles on K=2" in str(
+    assert "the noise settles at K=2" in str(
         choose_wanted_config(settling(vms=(vm(1, **DEAD), vm(2))))
     )
 

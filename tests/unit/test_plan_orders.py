@@ -22,7 +22,7 @@ from service.reconciler.actions import (
     Unblocked,
 )
 from service.reconciler.agenda import next_deadline
-from service.reconciler.orders import PAUSED_REASON
+from service.reconciler.orders import paused_reason
 from service.reconciler.plan import plan
 from service.state.job_state import JobState
 from tests.builders import (
@@ -223,7 +223,7 @@ CASES: dict[str, tuple[JobState, type[Action], str]] = {
     "then the job says that it is paused": (
         ordered(trains(vms=(vm(1, **DEAD), vm(2, **DEAD))), replace(PAUSE, state="done")),
         Blocked,
-        PAUSED_REASON,
+        paused_reason("job_1"),
     ),
     "a paused job is cancelled all the same": (
         ordered(
@@ -236,7 +236,7 @@ CASES: dict[str, tuple[JobState, type[Action], str]] = {
     "a paused job that is short of money waits": (
         ordered(poor("0.007 USD", 80, vms=(vm(1, **DEAD),)), replace(PAUSE, state="done")),
         Blocked,
-        PAUSED_REASON,
+        paused_reason("job_1"),
     ),
     "also one whose workers are leaving as the money ends": (
         ordered(
@@ -303,7 +303,7 @@ def test_a_paused_job_that_waited_for_another_reason_says_so() -> None:
     action = plan(ordered(waits, replace(PAUSE, state="done")))
     assert isinstance(action, Blocked)
     again = ordered(waits, replace(PAUSE, state="done"), replace(RESUME, state="done"))
-    said = replace(again, job=replace(again.job, waiting=PAUSED_REASON))
+    said = replace(again, job=replace(again.job, waiting=paused_reason("job_1")))
     assert isinstance(plan(said), Unblocked)
 
 

@@ -115,16 +115,17 @@ def choose_by_transfer(state: PlanningState, similar: StoredModel) -> Probe | Tr
     """Choose with the model of a job that measures alike, or probe where that is worth it."""
     name = similar.signature.split("|")[0]
     source = (
-        f"after {format_probe_count(state)}, as {name} measures alike within a factor of "
-        f"{SIMILARITY_FACTOR}"
+        f"after {format_probe_count(state)}, as the measurements agree with those of {name} "
+        f"within a factor of {SIMILARITY_FACTOR}"
     )
     run = choose_config(state, transfer_similar_model(state, similar), source, searched=True)
     value = value_of_next_probe(state, run)
     if value is None or value.gain <= 0:
         return run
     why = (
-        f"probe of {value.config}: {name} measures alike but may differ, which is expected to "
-        f"cost {value.saving:.1%} of the job, and the probe takes {value.relative_cost:.1%}"
+        f"probe of {value.config}: the measurements agree with those of {name}, but others may "
+        f"not, which is expected to cost {value.saving:.1%} of the job; the probe takes "
+        f"{value.relative_cost:.1%}"
     )
     return Probe(value.config, why)
 

@@ -1,8 +1,9 @@
 import { Suspense, lazy, useEffect } from "react";
-import { Redirect, Route, Switch } from "wouter";
+import { Redirect, Route, Switch, useLocation } from "wouter";
 import { startLive } from "./api/live";
 import { askFor } from "./api/queries";
 import { useSignIn } from "./api/session";
+import { Boundary } from "./boundary";
 import { Shell } from "./shell";
 import { Login } from "./pages/login";
 import { Missing } from "./pages/missing";
@@ -41,33 +42,36 @@ function decode(part: string): string {
 
 export function App() {
   const signIn = useSignIn();
+  const [location] = useLocation();
   const isSignedIn = signIn.state === "signed-in";
   useEffect(() => (isSignedIn ? startLive() : undefined), [isSignedIn]);
   if (signIn.state === "unknown") return null;
   if (signIn.state === "signed-out") return <Login why={signIn.why} />;
   return (
     <Shell session={signIn.session}>
-      <Suspense fallback={<p role="status">Loading…</p>}>
-        <Switch>
-          <Route path="/">
-            <Redirect to="/jobs" replace />
-          </Route>
-          <Route path="/login">
-            <Redirect to="/jobs" replace />
-          </Route>
-          <Route path="/jobs" component={JobsPage} />
-          <Route path="/jobs/:job/:view?">{({ job, view }) => <JobPage key={job} job={job} view={view ?? "overview"} />}</Route>
-          <Route path="/models" component={ModelsPage} />
-          <Route path="/models/:signature">{({ signature }) => <ModelPage signature={decode(signature)} />}</Route>
-          <Route path="/cost" component={CostPage} />
-          <Route path="/fleet" component={FleetPage} />
-          <Route path="/events" component={EventsPage} />
-          <Route path="/compare" component={ComparePage} />
-          <Route path="/plan/:plan?">{({ plan }) => <PlanPage plan={plan ?? null} />}</Route>
-          <Route path="/settings/:view?">{({ view }) => <SettingsPage view={view ?? "tokens"} />}</Route>
-          <Route component={Missing} />
-        </Switch>
-      </Suspense>
+      <Boundary place={location}>
+        <Suspense fallback={<p role="status">Loading…</p>}>
+          <Switch>
+            <Route path="/">
+              <Redirect to="/jobs" replace />
+            </Route>
+            <Route path="/login">
+              <Redirect to="/jobs" replace />
+            </Route>
+            <Route path="/jobs" component={JobsPage} />
+            <Route path="/jobs/:job/:view?">{({ job, view }) => <JobPage key={job} job={job} view={view ?? "overview"} />}</Route>
+            <Route path="/models" component={ModelsPage} />
+            <Route path="/models/:signature">{({ signature }) => <ModelPage signature={decode(signature)} />}</Route>
+            <Route path="/cost" component={CostPage} />
+            <Route path="/fleet" component={FleetPage} />
+            <Route path="/events" component={EventsPage} />
+            <Route path="/compare" component={ComparePage} />
+            <Route path="/plan/:plan?">{({ plan }) => <PlanPage plan={plan ?? null} />}</Route>
+            <Route path="/settings/:view?">{({ view }) => <SettingsPage view={view ?? "tokens"} />}</Route>
+            <Route component={Missing} />
+          </Switch>
+        </Suspense>
+      </Boundary>
     </Shell>
   );
 }

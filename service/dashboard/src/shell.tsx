@@ -3,6 +3,7 @@ import { Link, useLocation } from "wouter";
 import { useConnection, type Connection } from "./api/live";
 import { signOut } from "./api/session";
 import type { Session } from "./api/types";
+import { Boundary } from "./boundary";
 import { Notice } from "./parts/basics";
 import type { Action } from "./parts/actions";
 import { useNow } from "./parts/clock";
@@ -115,9 +116,11 @@ function CommandPalette() {
         Search <kbd>{isApple ? "⌘K" : "Ctrl K"}</kbd>
       </button>
       {isWanted && (
-        <Suspense fallback={null}>
-          <Palette isOpen={isOpen} setOpen={setOpen} pages={PAGES} settings={SETTINGS} />
-        </Suspense>
+        <Boundary place={String(isOpen)} isQuiet>
+          <Suspense fallback={null}>
+            <Palette isOpen={isOpen} setOpen={setOpen} pages={PAGES} settings={SETTINGS} />
+          </Suspense>
+        </Boundary>
       )}
     </>
   );

@@ -1,8 +1,9 @@
 import { Link } from "wouter";
+import { useConnection } from "./api/live";
 import { useApi } from "./api/queries";
 import type { Diagnostics, Machine, Session } from "./api/types";
-import { useLater } from "./parts/clock";
-import { formatSeconds, pluralize } from "./parts/format";
+import { useLater, useNow } from "./parts/clock";
+import { formatAge, formatSeconds, pluralize } from "./parts/format";
 import css from "./app.module.css";
 
 const CHECK_INTERVAL = 60_000;
@@ -21,9 +22,13 @@ export function StatusBar({ session }: { session: Session }) {
   const machines = useApi<{ machines: Machine[] }>(isAsked ? `/v1/machines?state=launched&limit=${MOST_MACHINES}` : null, LEASE_INTERVAL);
   const checks = checkup.data?.data.checks ?? [];
   const shown = checks.filter((check) => check.state !== "ok" || SHOWN.includes(check.name));
+  const { state, since } = useConnection();
+  const now = useNow();
+  const isGone = state === "gone";
   return (
-    <footer className={css.status} aria-label="Status">
+    <footer className={css.status} aria-label="Status" data-stale={isGone}>
       <span>controller {version.data?.data.version ?? "…"}</span>
+      {isGone && <strong>as it was {formatAge(since, now)}:</strong>}
       {shown.map((check) => (
         <Link key={check.name} href="/settings/checks" title={check.found} data-check={check.state}>
           <span aria-hidden="true">{SIGNS[check.state] ?? "✖"}</span> {check.name}

@@ -8,7 +8,7 @@ import css from "./chart.module.css";
 import type { EarlierFront } from "./earlier";
 import { alongSteps, bandPath, batchCurves, linePath, stepPath } from "./front";
 import { leaderEnd, placeLabels, spreadLabels, type Wanted } from "./labels";
-import { LimitSlider } from "./limit";
+import { LimitLine, LimitSlider, placeLimit } from "./limit";
 import { countExcluded, least, type LimitName } from "./limits";
 import { ActualMark, ErrorBars, KneeMark, LARGE, Legend, OptionMark, PinnedMark, RUNNING, RunningMark, SMALL, SelectedMark } from "./marks";
 import { configId, shapeOf, type Limits, type Option } from "./options";
@@ -30,7 +30,8 @@ interface Props {
   excluded: ReadonlySet<string>;
   limits: Limits;
   selected: string | null;
-  select: (id: string) => void;
+  /** Missing where nothing is selected: the front is then read, and not walked. */
+  select?: (id: string) => void;
   changeLimit: ((name: LimitName, value: number | null) => void) | null;
   pinned: string | null;
   actual: Actual | null;
@@ -46,6 +47,7 @@ const DASHES = ["", "7 4", "2 3", "9 3 2 3", "12 4", "4 2", "1 4", "9 3 2 3 2 3"
 const HIT_RADIUS = 18;
 const STEP_SAMPLES = 18; // pixels between places of the front that labels rather leave free
 const NONE: readonly EarlierFront[] = [];
+const LIMIT_NAMES = ["maxCost", "maxTime"] as const;
 
 /** The cost/time plane of a job: options, front, limits. Its table twin says the same in words. */
 export function CurveChart(props: Props) {
@@ -107,6 +109,14 @@ export function CurveChart(props: Props) {
     // eslint-disable-next-line
   }, [lines, x, y, plot, width, current, frontIds]);
 
+  const isLeft = basis === "remaining";
+  const placedLimits = {
+    maxCost: placeLimit({ name: "maxCost", value: limits.maxCost, domain: settled.cost, scale: y, plot, isNarrow, isLeft }),
+    maxTime: placeLimit({ name: "maxTime", value: limits.maxTime, domain: settled.time, scale: x, plot, isNarrow, isLeft }),
+  };
+  // A limit that is none is named only where it can be set.
+  const shownLimits = LIMIT_NAMES.filter((name) => basis !== "relative" && (changeLimit !== null || limits[name] !== null));
+
   const labels = useMemo(() => {
     const wanted: Wanted[] = [];
     const add = (option: Option | undefined, name: string) => {
@@ -131,7 +141,8 @@ export function CurveChart(props: Props) {
     marks.push(...alongSteps(front, x, y, STEP_SAMPLES).map((place) => ({ ...place, weight: 2 })));
     const names = ends.map((end) => ({ left: end.labelX, top: end.y - 8, width: 7 * `B=${end.batch}`.length, height: 13 }));
     const frames = current && isInside(current) ? [{ left: x(current.time) - RUNNING, top: y(current.cost) - RUNNING, width: 2 * RUNNING, height: 2 * RUNNING }] : [];
-    return placeLabels(wanted, marks, [...names, ...frames], plot);
+    const limitNames = shownLimits.map((name) => placedLimits[name].box);
+    return placeLabels(wanted, marks, [...names, ...frames, ...limitNames], plot);
     // eslint-disable-next-line
   }, [x, y, front, curve, plot, excluded, ends]);
 
@@ -154,7 +165,8 @@ export function CurveChart(props: Props) {
   const costTop = limits.maxCost === null ? plot.top : y(clamp(limits.maxCost, ...settled.cost));
   const timeLeft = limits.maxTime === null ? plot.left + plot.width : x(clamp(limits.maxTime, ...settled.time));
   const outside = options.filter((option) => !isInside(option)).length;
-  const shown = legendOf(options, excluded, { hasKnee, hasRunning: current !== undefined, hasPinned: held !== undefined, hasFront: front.length > 0, hasActual: actual !== null, hasEarlier: earlier.length > 0 });
+  const isActualShown = actual !== null && sideOf(actual.seconds, settled.time) === "inside" && sideOf(actual.cost, settled.cost) === "inside";
+  const shown = legendOf(options, excluded, { hasKnee, hasRunning: current !== undefined, hasPinned: held !== undefined, hasFront: front.length > 0, hasActual: isActualShown, hasEarlier: earlier.length > 0 });
   const tabStop = Math.min(roving, front.length - 1);
   return (
     <figure className={css.figure} ref={figure} aria-label={props.label}>
@@ -177,7 +189,7 @@ export function CurveChart(props: Props) {
         onPointerLeave={() => setHovered(null)}
         onClick={(event) => {
           const option = nearest(event);
-          if (option) select(option.id);
+          if (option) select?.(option.id);
         }}
       >
         <defs>
@@ -226,29 +238,33 @@ export function CurveChart(props: Props) {
           {picked && isInside(picked) && <SelectedMark option={picked} x={x(picked.time)} y={y(picked.cost)} />}
           {held && isInside(held) && <PinnedMark option={held} x={x(held.time)} y={y(held.cost)} />}
         </g>
-        {changeLimit &&
-          (["maxCost", "maxTime"] as const).map((name) => (
+        {shownLimits.map((name) =>
+          changeLimit === null ? (
+            <LimitLine key={name} name={name} placed={placedLimits[name]} plot={plot} />
+          ) : (
             <LimitSlider
               key={name}
               name={name}
               value={limits[name]}
               domain={name === "maxCost" ? settled.cost : settled.time}
               scale={name === "maxCost" ? y : x}
+              placed={placedLimits[name]}
               plot={plot}
               excluded={countExcluded(options, limits, name)}
               count={options.length}
               change={changeLimit}
               svg={svg}
             />
-          ))}
+          ),
+        )}
         <g aria-label="Options on the front, from fast to cheap" role="group" onKeyDown={walk}>
           {front.map((option, index) => (
             <g
               key={option.id}
               className={css.frontMark}
-              role="button"
-              tabIndex={index === tabStop ? 0 : -1}
-              aria-pressed={option.id === selected}
+              role={select ? "button" : "img"}
+              tabIndex={select ? (index === tabStop ? 0 : -1) : undefined}
+              aria-pressed={select ? option.id === selected : undefined}
               aria-label={`K=${option.workers} B=${option.batch}, ${formatTime(option.time, basis)}, ${formatCost(option.cost, basis)}, ${option.source}${tagsOf(option, curve, pinned)}`}
               data-front={index}
               data-config={option.id}
@@ -258,7 +274,7 @@ export function CurveChart(props: Props) {
               }}
               onBlur={() => setHovered(null)}
               onKeyDown={(event) => {
-                if (event.key !== "Enter" && event.key !== " ") return;
+                if (!select || (event.key !== "Enter" && event.key !== " ")) return;
                 event.preventDefault();
                 select(option.id);
               }}
@@ -273,7 +289,7 @@ export function CurveChart(props: Props) {
         {hasKnee && <KneeMark option={knee} x={x(knee.time)} y={y(knee.cost)} isSure={isSure} />}
         {hasKnee && otherKnees.filter(isInside).map((option) => <KneeMark key={option.id} option={option} x={x(option.time)} y={y(option.cost)} isSure={isSure} />)}
         {hasKnee && !isSure && runnerUp && isInside(runnerUp) && <KneeMark option={runnerUp} x={x(runnerUp.time)} y={y(runnerUp.cost)} isSure={false} />}
-        {actual && sideOf(actual.seconds, settled.time) === "inside" && sideOf(actual.cost, settled.cost) === "inside" && (
+        {isActualShown && (
           <ActualMark x={x(actual.seconds)} y={y(actual.cost)} seconds={actual.seconds} cost={actual.cost} />
         )}
         <g aria-hidden="true">
@@ -300,9 +316,14 @@ export function CurveChart(props: Props) {
       </svg>
       {hovered && hovered.id !== selected && <Tip option={hovered} curve={curve} x={x(hovered.time)} y={y(hovered.cost)} width={width} height={height} isExcluded={excluded.has(hovered.id)} />}
       <Legend shown={shown} />
-      {outside > 0 && !props.isWhole && <figcaption className="hidden-text">{outside} options lie outside the part that is shown.</figcaption>}
+      {outside > 0 && !props.isWhole && <figcaption className={css.caption}>{describeOutside(outside, select !== undefined)}</figcaption>}
     </figure>
   );
+}
+
+function describeOutside(count: number, canShow: boolean): string {
+  const start = count === 1 ? "1 option lies" : `${count} options lie`;
+  return `${start} outside the part that is shown${canShow ? "; the table has all" : ""}.`;
 }
 
 type PixelScale = ReturnType<typeof scaleLinear<number>> | ReturnType<typeof scaleLog<number>>;
@@ -409,7 +430,7 @@ function legendOf(
   has: { hasKnee: boolean; hasRunning: boolean; hasPinned: boolean; hasFront: boolean; hasActual: boolean; hasEarlier: boolean },
 ): Set<string> {
   const shown = new Set<string>(options.filter((option) => !excluded.has(option.id)).map((option) => option.source));
-  if (excluded.size) shown.add("over a limit");
+  if (excluded.size) shown.add("excluded by a limit");
   if (has.hasFront) shown.add("front, 80 % band");
   if (has.hasKnee) shown.add("knee");
   if (has.hasRunning) shown.add("running now");

@@ -10,7 +10,7 @@ import { describeKnee } from "./summary";
 export function HowSure({ curve, options, excluded, own }: { curve: Curve; options: readonly Option[]; excluded: ReadonlySet<string>; own: Option | null }) {
   const allowed = options.filter((option) => !excluded.has(option.id));
   const lines = [
-    curve.basis === "relative" || own === null ? "" : describeRegret(own, allowed, curve.current !== null),
+    curve.basis === "relative" || own === null ? "" : describeRegret(own, allowed, curve.current !== null, excluded.has(own.id)),
     allowed.length > 1 ? describeKnee(curve) : "",
     describeCalibration(curve),
   ].filter(Boolean);
@@ -27,9 +27,10 @@ export function HowSure({ curve, options, excluded, own }: { curve: Curve; optio
   );
 }
 
-function describeRegret(own: Option, allowed: readonly Option[], isRunning: boolean): string {
+function describeRegret(own: Option, allowed: readonly Option[], isRunning: boolean, isExcluded: boolean): string {
   const regret = regretOf(own, allowed);
   const subject = isRunning ? "The present choice" : "The choice";
+  if (isExcluded) return `${subject}, K=${own.workers} B=${own.batch}, is not 90 % sure to meet these limits.`;
   if (regret === null || regret.amount === 0) return `${subject} is best known: no option that is as fast can cost less, by the ends of the 80 % bands.`;
   return `${subject} costs at most ${formatDollars(regret.amount)} more than the best known option that is as fast, K=${regret.rival.workers} B=${regret.rival.batch}, by the ends of the 80 % bands.`;
 }

@@ -11,27 +11,28 @@ const WRITE = { maxCost: formatDollars, maxTime: formatSeconds };
 const READ = { maxCost: parseDollars, maxTime: parseDuration };
 const HINT = { maxCost: "such as 3.40", maxTime: "such as 3h12m" };
 
-/** The limits as text, for those who know the number. */
-export function LimitFields({ limits, options, change, isDisabled }: {
+/** The limits of the whole job as text, for those who know the number. */
+export function LimitFields({ whole, limits, options, change }: {
+  whole: Limits;
+  /** Where they lie on the curve: what is left of them, where the curve counts that. */
   limits: Limits;
   options: readonly Option[];
   change: (name: LimitName, value: number | null) => void;
-  isDisabled: boolean;
 }) {
   return (
     <div className={css.limits} role="group" aria-label="Limits">
       {(["maxCost", "maxTime"] as const).map((name) => (
-        <LimitField key={name} name={name} value={limits[name]} change={change} isDisabled={isDisabled} excluded={countExcluded(options, limits, name)} count={options.length} />
+        <LimitField key={name} name={name} value={whole[name]} left={limits[name]} change={change} excluded={countExcluded(options, limits, name)} count={options.length} />
       ))}
     </div>
   );
 }
 
-function LimitField({ name, value, change, isDisabled, excluded, count }: {
+function LimitField({ name, value, left, change, excluded, count }: {
   name: LimitName;
   value: number | null;
+  left: number | null;
   change: (name: LimitName, value: number | null) => void;
-  isDisabled: boolean;
   excluded: number;
   count: number;
 }) {
@@ -46,13 +47,13 @@ function LimitField({ name, value, change, isDisabled, excluded, count }: {
   return (
     <label className={parts.field}>
       <span>
-        {LIMIT_WORDS[name]} · {value === null ? "no limit" : `excludes ${excluded} of ${pluralize(count, "option")}`}
+        {LIMIT_WORDS[name]}
+        {value !== null && left !== value && `, ${WRITE[name](left ?? 0)} left`} · {value === null ? "no limit" : `excludes ${excluded} of ${pluralize(count, "option")}`}
       </span>
       <input
         className={parts.input}
         value={text}
         placeholder={`no limit; ${HINT[name]}`}
-        disabled={isDisabled}
         aria-invalid={isWrong}
         data-field={name}
         inputMode={name === "maxCost" ? "decimal" : "text"}

@@ -83,7 +83,7 @@ const ENTRIES: [label: string, draw: () => React.ReactNode][] = [
   ["measured", () => <path className={css.mark} data-role="measured" d={circle(5)} />],
   ["predicted", () => <path className={css.mark} data-role="predicted" d={diamond(6)} />],
   ["extrapolated", () => <path className={css.mark} data-role="extrapolated" d={diamond(6)} />],
-  ["over a limit", () => <path className={css.mark} data-role="infeasible" d={cross(4)} />],
+  ["excluded by a limit", () => <path className={css.mark} data-role="infeasible" d={cross(4)} />],
   ["front, 80 % band", () => <Front />],
   ["knee", () => <path className={css.knee} d={star(8)} />],
   ["running now", () => <path className={css.running} d={square(6)} />],

@@ -14,14 +14,14 @@ import { formatDollars, formatSeconds } from "../parts/format";
 import parts from "../parts/parts.module.css";
 import { CurveChart } from "./chart";
 import { Choices } from "./choices";
-import { writeDollars, writeSeconds } from "./duration";
 import { useEarlierFronts } from "./earlier";
 import { findFront, pickByPrice } from "./front";
 import { History } from "./history";
 import { HowSure } from "./how-sure";
+import { changeOf, limitFromCurve, limitsOnCurve, spentOf, wholeLimits, type LimitDraft } from "./limit-draft";
 import { LimitFields } from "./limit-fields";
 import { excludedIds, type LimitName } from "./limits";
-import { NO_LIMITS, configId, limitsOf, optionsOf, type Limits, type Option } from "./options";
+import { configId, optionsOf, type Limits, type Option } from "./options";
 import css from "./page.module.css";
 import { PreferenceControl, SelectionPanel, orderRefusal } from "./panel";
 import { PriceWish } from "./price-wish";
@@ -42,8 +42,8 @@ export default function CurvePage({ job, etag }: { job: Job; etag: string | null
   const decisions = useApi<{ decisions: Decision[] }>(`/v1/jobs/${job.id}/decisions?limit=200`);
   return (
     <>
-      <Loaded query={query}>{(curve) => <CurveBody job={job} etag={etag} curve={curve} isPast={decision !== null} basis={basis} setBasis={setBasis} />}</Loaded>
       <History decisions={decisions.data?.data.decisions ?? []} shown={decision} show={setDecision} />
+      <Loaded query={query}>{(curve) => <CurveBody job={job} etag={etag} curve={curve} isPast={decision !== null} basis={basis} setBasis={setBasis} />}</Loaded>
     </>
   );
 }
@@ -61,14 +61,13 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
   const { role } = useSession();
   const connection = useConnection();
   const [asked, setAsked] = useState<WhatIf | null>(null);
-  const [draft, setDraft] = useState<Limits | null>(null);
+  const [draft, setDraft] = useState<LimitDraft | null>(null);
   const settledDraft = useSettled(draft, SETTLE_PAUSE);
-  const asSent = (after: Limits) => limitsChange(limitsOf(answered), after, spentOf(answered));
+  const whole = useMemo(() => wholeLimits(answered), [answered]);
   const body = useMemo(() => {
     if (asked === null && settledDraft === null) return null;
-    return { ...asked, ...(settledDraft ? { limits: asSent(settledDraft) ?? {} } : {}) };
-    // eslint-disable-next-line
-  }, [asked, settledDraft, answered]);
+    return { ...asked, ...(settledDraft ? { limits: changeOf(whole, settledDraft) } : {}) };
+  }, [asked, settledDraft, whole]);
   const imagined = useQuery({
     queryKey: [`/v1/jobs/${job.id}/curve`, "whatif", body, basis],
     queryFn: () => whatIf(job.id, body ?? {}, basis),
@@ -87,7 +86,8 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
   const page = useRef<HTMLDivElement>(null);
 
   const options = useMemo(() => optionsOf(curve), [curve]);
-  const limits = draft ?? limitsOf(curve);
+  const wanted = useMemo(() => ({ ...wholeLimits(curve), ...draft }), [curve, draft]);
+  const limits = useMemo(() => limitsOnCurve(wanted, curve), [wanted, curve]);
   // Marks follow the line at once; what is costly to draw anew may come a frame later.
   const drawn = useDeferredValue(limits);
   const excluded = useMemo(() => excludedIds(options, drawn), [options, drawn]);
@@ -97,7 +97,8 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
   const current = find(configId(curve.current));
   const refusal = connection.state === "gone" ? "The controller does not answer." : isPast ? "This is the curve of an earlier decision." : orderRefusal(job, role);
   const canMoveLimits = answered.basis !== "relative" && !isPast && !isFinal(job.phase) && options.length > 0;
-  const changeLimit = (name: LimitName, value: number | null) => setDraft({ ...(draft ?? limitsOf(answered)), [name]: value });
+  const changeLimit = (name: LimitName, value: number | null) => setDraft({ ...draft, [name]: value });
+  const moveLimit = (name: LimitName, value: number | null) => changeLimit(name, limitFromCurve(name, value, curve));
   // Earlier jobs are known as whole jobs only, so they stand beside totals.
   const isOverlaid = wantsEarlier && answered.basis === "total";
   const earlier = useEarlierFronts(job, isOverlaid);
@@ -125,12 +126,12 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
         {!isFinal(job.phase) && <PreferenceControl job={job} etag={etag} curve={answered} refusal={refusal} current={current} find={(name) => find(configId(answered[name]))} />}
         <PriceWish curve={curve} front={front} pick={(price) => setSelected(pickByPrice(front, price)?.id ?? null)} picked={find(selected)} />
       </div>
-      {canMoveLimits && <LimitFields limits={limits} options={options} change={changeLimit} isDisabled={false} />}
+      {canMoveLimits && <LimitFields whole={wanted} limits={limits} options={options} change={changeLimit} />}
       <div className={css.layout}>
         <div className={parts.stack}>
           {options.length > 0 && (
             <div className={css.toolbar}>
-              {curve.spent !== null && <Choices label="Counted" names={["remaining", "total"]} chosen={curve.basis} choose={setBasis} />}
+              {curve.spent !== null && !isFinal(job.phase) && <Choices label="Counted" names={["remaining", "total"]} chosen={curve.basis} choose={setBasis} />}
               <Choices label="Axes" names={["linear", "log"]} chosen={axes} choose={setAxes} />
               <label className={css.check}>
                 <input type="checkbox" checked={isWhole} onChange={(event) => setWhole(event.target.checked)} /> every option
@@ -152,7 +153,7 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
               limits={limits}
               selected={selected}
               select={setSelected}
-              changeLimit={canMoveLimits ? changeLimit : null}
+              changeLimit={canMoveLimits ? moveLimit : null}
               pinned={configId(job.pinned)}
               actual={actualOf(job, curve)}
               isWhole={isWhole}
@@ -162,14 +163,14 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
               label={`Cost and time of ${job.name}`}
             />
           )}
-          <p data-summary>{summarize(curve, front, options)}</p>
+          {options.length > 0 && <p data-summary>{summarize(curve, front, options)}</p>}
           {options.length > 0 && <HowSure curve={curve} options={options} excluded={excluded} own={current ?? find(configId(curve.chosen))} />}
         </div>
         {/* Beside the chart and not above it: what appears here while a limit is dragged must not move the line. */}
         <div className={parts.stack}>
-          <LimitStates options={options} excluded={excluded} limits={limits} front={front} relax={canMoveLimits ? setDraft : null} />
+          <LimitStates options={options} excluded={excluded} limits={limits} spent={spentOf(curve)} front={front} relax={canMoveLimits ? setDraft : null} />
           {(draft !== null || asked !== null) && (
-            <Draft job={job} etag={etag} draft={draft} change={draft === null ? {} : (asSent(draft) ?? {})} asked={asked} answered={answered} reset={reset} refusal={refusal} why={imagined.data?.why ?? ""} error={imagined.error} />
+            <Draft job={job} etag={etag} draft={draft} change={draft === null ? {} : changeOf(whole, draft)} asked={asked} whole={whole} left={limits.maxCost} reset={reset} refusal={refusal} why={imagined.data?.why ?? ""} error={imagined.error} />
           )}
           <SelectionPanel
             job={job}
@@ -179,6 +180,7 @@ function CurveBody({ job, etag, curve: answered, isPast, basis, setBasis }: Body
             isRecommended={selected === null}
             current={current}
             isExcluded={selected !== null && excluded.has(selected)}
+            find={(name) => find(configId(curve[name]))}
             refusal={isImagined && asked !== null ? "This curve answers a what-if: nothing can be ordered from it." : refusal}
           />
         </div>
@@ -219,37 +221,28 @@ function useSettled<T>(value: T, pause: number): T {
   return value === null ? value : settled;
 }
 
-/** Returns what a job's own limits are larger by than those of what is left. */
-function spentOf(curve: Curve): Limits {
-  if (curve.basis !== "remaining" || curve.spent === null) return NO_LIMITS;
-  return { maxCost: Number(curve.spent.cost), maxTime: curve.spent.time };
-}
-
-/** Writes the limits that differ; one that is left out stays as it is. */
-function limitsChange(before: Limits, after: Limits, spent: Limits): JobChange["limits"] {
-  const cost = after.maxCost === null ? null : writeDollars(after.maxCost + (spent.maxCost ?? 0));
-  const time = after.maxTime === null ? null : writeSeconds(after.maxTime + (spent.maxTime ?? 0));
-  return {
-    ...(after.maxCost === before.maxCost ? {} : { max_cost: cost }),
-    ...(after.maxTime === before.maxTime ? {} : { max_time: time }),
-  };
-}
-
 function Draft(props: {
   job: Job;
   etag: string | null;
-  draft: Limits | null;
+  draft: LimitDraft | null;
   change: NonNullable<JobChange["limits"]>;
   asked: WhatIf | null;
-  answered: Curve;
+  whole: Limits;
+  /** What would be left of max_cost, in dollars. */
+  left: number | null;
   reset: () => void;
   refusal: string | null;
   why: string;
   error: unknown;
 }) {
-  const { job, etag, draft, change, asked, answered, reset, refusal, why, error } = props;
-  const before = limitsOf(answered);
-  const changes = draft === null ? [] : describeChanges(before, draft);
+  const { job, etag, draft, change, asked, whole, left, reset, refusal, why, error } = props;
+  const changes = draft === null ? [] : describeChanges(whole, draft, change);
+  const spend = (limit: number | null) => (limit === null ? "without a limit" : `at most ${formatDollars(limit)} in all, of which ${formatDollars(left)} is left`);
+  const cap = draft?.maxCost === undefined ? whole.maxCost : draft.maxCost;
+  const commands = {
+    cli: ["scavenger limit", job.id, ...limitOptions(change)].join(" "),
+    api: curl("PATCH", `/v1/jobs/${job.id}`, { limits: change }),
+  };
   return (
     <Notice tone="warning">
       <div className={parts.stack} style={{ gap: "0.4rem" }}>
@@ -267,17 +260,13 @@ function Draft(props: {
                 isPrimary
                 isDisabled={refusal !== null}
                 confirm={() => changeJob(job.id, { limits: change }, etag).then(reset)}
+                commands={commands}
               >
                 <p>
-                  {changes.join("; ")}. The job may spend {draft.maxCost === null ? "without a limit" : `at most ${formatDollars(draft.maxCost)}`} from now on, and may be resized.
+                  {changes.join("; ")}. The job may spend {spend(cap)}, and may be resized.
                 </p>
               </Confirm>
-              <CopyCommands
-                commands={{
-                  cli: ["scavenger limit", job.id, change.max_cost && `--max-cost "${change.max_cost}"`, change.max_time && `--max-time ${change.max_time}`].filter(Boolean).join(" "),
-                  api: curl("PATCH", `/v1/jobs/${job.id}`, { limits: change }),
-                }}
-              />
+              <CopyCommands commands={commands} />
             </>
           )}
           <button type="button" className={parts.button} onClick={reset}>
@@ -289,13 +278,19 @@ function Draft(props: {
   );
 }
 
-function describeChanges(before: Limits, after: Limits): string[] {
-  const changes: string[] = [];
-  const say = (name: string, from: number | null, to: number | null, write: (value: number) => string) => {
-    if (from === to) return;
-    changes.push(`${name} ${from === null ? "none" : write(from)} → ${to === null ? "none" : write(to)}`);
-  };
-  say("max_cost", before.maxCost, after.maxCost, formatDollars);
-  say("max_time", before.maxTime, after.maxTime, formatSeconds);
-  return changes;
+function describeChanges(before: Limits, after: LimitDraft, change: NonNullable<JobChange["limits"]>): string[] {
+  const say = (name: string, from: number | null, to: number | null | undefined, write: (value: number) => string) =>
+    `${name} ${from === null ? "none" : write(from)} → ${to == null ? "none" : write(to)}`;
+  return [
+    ...(change.max_cost === undefined ? [] : [say("max_cost", before.maxCost, after.maxCost, formatDollars)]),
+    ...(change.max_time === undefined ? [] : [say("max_time", before.maxTime, after.maxTime, formatSeconds)]),
+  ];
+}
+
+/** Writes a change of limits as options of the command line. */
+export function limitOptions(change: NonNullable<JobChange["limits"]>): string[] {
+  return [
+    ...(change.max_cost === undefined ? [] : [`--max-cost ${change.max_cost === null ? "none" : `"${change.max_cost}"`}`]),
+    ...(change.max_time === undefined ? [] : [`--max-time ${change.max_time ?? "none"}`]),
+  ];
 }

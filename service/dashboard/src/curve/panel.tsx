@@ -5,7 +5,7 @@ import { describeTarget, probe, resize, type Target } from "../api/orders";
 import { refreshJob } from "../api/queries";
 import type { Config, Curve, Job, JobSpec } from "../api/types";
 import { Confirm } from "../parts/confirm";
-import { CopyCommands, curl } from "../parts/commands";
+import { CopyCommands, InShell, curl, type Commands } from "../parts/commands";
 import { Notice, isFinal } from "../parts/basics";
 import { formatConfig, formatCost, formatDollars, formatMoney, formatNumber, formatPercent, formatSeconds, formatTime } from "../parts/format";
 import { Term } from "../parts/glossary";
@@ -24,10 +24,11 @@ interface Props {
   isExcluded: boolean;
   /** Why nothing can be ordered from here; null where it can. */
   refusal: string | null;
+  find: Find;
 }
 
 /** The picked option beside the running one, and what can be done with it. */
-export function SelectionPanel({ job, etag, curve, picked, isRecommended, current, isExcluded, refusal }: Props) {
+export function SelectionPanel({ job, etag, curve, picked, isRecommended, current, isExcluded, refusal, find }: Props) {
   const hint = "Pick an option: click its mark, walk the front with the arrow keys and press Enter, or pick a row of the table.";
   if (!picked) {
     return (
@@ -63,24 +64,20 @@ export function SelectionPanel({ job, etag, curve, picked, isRecommended, curren
       {reason && !isFinal(job.phase) && <p className={parts.muted}>{reason}</p>}
       {isRecommended && <p className={`${parts.muted} ${parts.small}`}>{hint}</p>}
       {!isFinal(job.phase) && <div className={parts.row}>
-        <ApplyOrder job={job} etag={etag} {...(isRunning ? pinOrder(job, curve, config, refusal !== null) : moveOrder(job, config, difference, reason !== null))} />
+        <ApplyOrder job={job} etag={etag} {...(isRunning ? pinOrder(job, curve, current, config, refusal !== null, find) : moveOrder(job, config, difference, reason !== null))} />
         <Confirm
-          label="Probe this option"
+          label={`Probe this option${probeEffect(picked, curve, true)}`}
           title={`Probe ${formatConfig(config)}?`}
           action="Probe"
           isDisabled={reason !== null}
           confirm={() => probe(job.id, config, etag)}
+          commands={{ cli: `scavenger probe ${job.id} ${describeTarget(config)}`, api: curl("POST", `/v1/jobs/${job.id}/actions/probe`, config) }}
         >
           <p>
             The job trains there for about 30 iterations, which count, and returns to where it was. {probeEffect(picked, curve)}
           </p>
         </Confirm>
-        <CopyCommands
-          commands={{
-            cli: `scavenger resize ${job.id} --to ${describeTarget(config)}`,
-            api: curl("POST", `/v1/jobs/${job.id}/actions/resize`, { to: config }),
-          }}
-        />
+        <CopyCommands commands={resizeCommands(job.id, config)} />
       </div>}
     </section>
   );
@@ -109,10 +106,26 @@ function moveOrder(job: Job, config: Config, difference: string, isDisabled: boo
   return { to: config, label: "Apply now", children, isDisabled, isPrimary: true };
 }
 
-/** Keeps the job where it runs, or lets it move by itself again. Neither resizes it now. */
-function pinOrder(job: Job, curve: Curve, config: Config, isDisabled: boolean): OrderQuestion {
+function resizeCommands(job: string, to: Target): Commands {
+  return { cli: `scavenger resize ${job} --to ${describeTarget(to)}`, api: curl("POST", `/v1/jobs/${job}/actions/resize`, { to }) };
+}
+
+type Find = (name: "cheapest" | "knee" | "fastest") => Option | null;
+
+/** Says what a job that follows its objective again would do now, as far as the curve tells. */
+function autoEffect(job: Job, curve: Curve, current: Option | null, find: Find): string {
+  const start = `The job follows its objective again: ${curve.objective}. It moves when that pays more than a resize takes.`;
+  const { objective = "knee" } = job.spec;
+  const wanted = objective === "knee" || objective === "cheapest" || objective === "fastest" ? find(objective) : null;
+  if (wanted === null || current === null || curve.basis === "relative") return `${start} What that costs is not known yet.`;
+  if (wanted.id === current.id) return `${start} It runs there now.`;
+  return `${start} Now that is K=${wanted.workers} B=${wanted.batch}: ${costEffect(wanted, current)}`;
+}
+
+/** Keeps the job where it runs, or lets it move by itself again. */
+function pinOrder(job: Job, curve: Curve, current: Option | null, config: Config, isDisabled: boolean, find: Find): OrderQuestion {
   if (configId(job.pinned) === configId(config)) {
-    const children = <p>The job follows its objective again: {curve.objective}. It moves when that pays more than a resize takes.</p>;
+    const children = <p>{autoEffect(job, curve, current, find)}</p>;
     return { to: "auto", label: "Unpin", title: `Let ${job.name} move again?`, action: "Unpin", children, isDisabled };
   }
   const children = <p>Nothing is resized: the job runs there now, and stays until it is told to follow automatically again, even when its noise drifts.</p>;
@@ -188,17 +201,19 @@ function tone(after: number, before: number): string {
 
 /** Says what a move does to cost and time, in words. */
 export function costEffect(picked: Option, current: Option): string {
-  const cost = picked.cost - current.cost;
-  const time = picked.time - current.time;
+  const { saving } = picked.point;
+  const cost = saving ? -Number(saving.cost) : picked.cost - current.cost;
+  const time = saving ? -saving.seconds : picked.time - current.time;
   const money = Math.abs(cost) < 1e-12 ? "Costs the same" : `${cost < 0 ? "Saves" : "Costs"} about ${formatDollars(Math.abs(cost))}${cost < 0 ? "" : " more"}`;
   const span = Math.abs(time) < 1 ? "takes as long" : `takes about ${formatSeconds(Math.abs(time))} ${time < 0 ? "less" : "more"}`;
   return `${money}, ${span}.`;
 }
 
-function probeEffect(picked: Option, curve: Curve): string {
-  if (curve.basis === "relative" || picked.time <= 0) return "What it costs is not known yet.";
+function probeEffect(picked: Option, curve: Curve, isShort = false): string {
+  if (curve.basis === "relative" || picked.time <= 0) return isShort ? "" : "What it costs is not known yet.";
   const seconds = 30 * picked.point.step_time + 2 * (curve.switch?.seconds ?? 0);
-  return `It takes about ${formatSeconds(seconds)} and ${formatDollars((picked.cost / picked.time) * seconds)}.`;
+  const dollars = formatDollars((picked.cost / picked.time) * seconds);
+  return isShort ? ` (≈ ${formatSeconds(seconds)}, ${dollars})` : `It takes about ${formatSeconds(seconds)} and ${dollars}.`;
 }
 
 interface OrderQuestion {
@@ -262,6 +277,7 @@ export function ApplyOrder({ job, etag, ...question }: { job: Job; etag: string 
           <AlertDialog.Description render={<div />} className={parts.stack}>
             {children}
           </AlertDialog.Description>
+          <InShell commands={resizeCommands(job.id, to)} />
           {refusal !== null && !isStale && <Notice tone="bad">{explain(refusal)}</Notice>}
           {isStale && <News problem={refusal} job={job} />}
           <div className={parts.actions}>
@@ -300,7 +316,7 @@ export function PreferenceControl({ job, etag, curve, refusal, current, find }: 
   curve: Curve;
   refusal: string | null;
   current: Option | null;
-  find: (name: "cheapest" | "knee" | "fastest") => Option | null;
+  find: Find;
 }) {
   const held = job.preference ?? "auto";
   const names = ["auto", "cheapest", "knee", "fastest"] as const;
@@ -320,7 +336,7 @@ export function PreferenceControl({ job, etag, curve, refusal, current, find }: 
           <ApplyOrder key={name} job={job} etag={etag} to={name} label={name}>
             <p>
               {name === "auto"
-                ? `The job follows its objective again: ${curve.objective}.`
+                ? autoEffect(job, curve, current, find)
                 : `The job moves to the ${name} option within its limits, ${option ? formatConfig({ workers: option.workers, global_batch: option.batch }) : "which is not known yet"}, and stays with that preference.`}{" "}
               {option && current && curve.basis !== "relative" ? costEffect(option, current) : ""}
             </p>

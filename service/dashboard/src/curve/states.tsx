@@ -6,11 +6,18 @@ import { formatConfig, formatDollars, formatPercent, formatSeconds, pluralize } 
 import parts from "../parts/parts.module.css";
 import type { Actual } from "./chart";
 import { LIMIT_WORDS } from "./limit";
+import type { LimitDraft } from "./limit-draft";
 import { nearestRelaxations } from "./limits";
 import { optionsOf, type Limits, type Option } from "./options";
 
 // After a day prices may have moved, and what a choice rests on with them.
 const STALE_SECONDS = 86_400;
+const NOTHING_SPENT = { maxCost: 0, maxTime: 0 };
+
+/** Returns a moment of the controller's clock, which may be ahead of the browser's. */
+function earlier(at: string, now: number): string {
+  return Date.parse(at) > now ? new Date(now).toISOString() : at;
+}
 
 export function isDegraded(curve: Curve): boolean {
   return curve.calibration?.is_degraded ?? false;
@@ -38,7 +45,7 @@ export function CurveStates({ job, curve }: { job: Outcome; curve: Curve }) {
         <Chip>{curve.source}</Chip>
         {curve.as_of && (
           <Chip tone={!isFinished && age > STALE_SECONDS ? "warning" : "plain"}>
-            as of <Moment at={curve.as_of} isAge={!isFinished} />
+            as of <Moment at={earlier(curve.as_of, now)} isAge={!isFinished} />
           </Chip>
         )}
         {curve.calibration && curve.calibration.forecasts > 0 && (
@@ -52,7 +59,11 @@ export function CurveStates({ job, curve }: { job: Outcome; curve: Curve }) {
       </p>
       {options.length === 0 && (
         <Notice>
-          <span data-state="no-data">No curve yet: {curve.source || curve.why}. It needs the first measured iterations of a worker; this page shows them as they come.</span>
+          <span data-state="no-data">
+            {isFinished
+              ? "The job ended before anything was measured, so it has no curve."
+              : `No curve yet: ${curve.source || curve.why}. It needs the first measured iterations of a worker; this page shows them as they come.`}
+          </span>
         </Notice>
       )}
       {curve.basis === "relative" && options.length > 0 && (
@@ -70,22 +81,24 @@ export function CurveStates({ job, curve }: { job: Outcome; curve: Curve }) {
           </span>
         </Notice>
       )}
-      {isFinished && <Finished job={job} curve={curve} options={options} />}
+      {isFinished && options.length > 0 && <Finished job={job} curve={curve} options={options} />}
     </div>
   );
 }
 
 /** What limits leave to choose from, where that is little. */
-export function LimitStates({ options, excluded, limits, front, relax }: {
+export function LimitStates({ options, excluded, limits, spent = NOTHING_SPENT, front, relax }: {
   options: readonly Option[];
   excluded: ReadonlySet<string>;
   limits: Limits;
+  /** What the limits of the whole job are larger by than these. */
+  spent?: { maxCost: number; maxTime: number };
   front: readonly Option[];
-  relax: ((limits: Limits) => void) | null;
+  relax: ((draft: LimitDraft) => void) | null;
 }) {
   return (
     <>
-      {options.length > 0 && excluded.size === options.length && <AllExcluded options={options} limits={limits} relax={relax} />}
+      {options.length > 0 && excluded.size === options.length && <AllExcluded options={options} limits={limits} spent={spent} relax={relax} />}
       {front.length === 1 && options.length > 1 && (
         <Notice>
           <span data-state="one-point">One option is both cheapest and fastest within the limits: there is nothing to choose between.</span>
@@ -95,7 +108,14 @@ export function LimitStates({ options, excluded, limits, front, relax }: {
   );
 }
 
-function AllExcluded({ options, limits, relax }: { options: readonly Option[]; limits: Limits; relax: ((limits: Limits) => void) | null }) {
+interface Excluded {
+  options: readonly Option[];
+  limits: Limits;
+  spent: { maxCost: number; maxTime: number };
+  relax: ((draft: LimitDraft) => void) | null;
+}
+
+function AllExcluded({ options, limits, spent, relax }: Excluded) {
   const relaxations = nearestRelaxations(options, limits);
   return (
     <Notice tone="warning">
@@ -103,8 +123,8 @@ function AllExcluded({ options, limits, relax }: { options: readonly Option[]; l
         No option is 90 % sure to meet the limits.
       </span>
       {relaxations.map(({ limits: least, option, changed }) => {
-        const rounded = { ...least };
-        for (const name of changed) rounded[name] = roundUp(least[name] ?? 0);
+        const rounded: LimitDraft = {};
+        for (const name of changed) rounded[name] = roundUp((least[name] ?? 0) + spent[name]);
         const raised = changed.map((name) => `${LIMIT_WORDS[name]} to ${name === "maxCost" ? formatDollars(rounded[name]) : formatSeconds(rounded[name])}`);
         const words = `Raise ${raised.join(" and ")}: K=${option.workers} B=${option.batch}`;
         return relax ? (

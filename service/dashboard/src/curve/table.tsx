@@ -78,7 +78,7 @@ function columnsOf(curve: Curve, excluded: ReadonlySet<string>, selected: string
 
 function rolesOf(option: Option, curve: Curve, excluded: ReadonlySet<string>, pinned: string | null): string {
   const marks = [
-    excluded.has(option.id) ? "✕ over a limit" : option.point.on_front ? "front" : "",
+    excluded.has(option.id) ? "✕ excluded" : option.point.on_front ? "front" : "",
     curve.knee_bends && configId(curve.knee) === option.id ? "★ knee" : "",
     configId(curve.current) === option.id ? "▣ running" : "",
     pinned === option.id ? "⚑ pinned" : "",

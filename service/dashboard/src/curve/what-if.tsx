@@ -52,7 +52,7 @@ export function WhatIfForm({ asked, ask, job }: { asked: WhatIf | null; ask: (as
                 Back to what holds
               </button>
             )}
-            <CopyCommands commands={{ cli: `scavenger curve ${job.id}`, api: curl("POST", `/v1/jobs/${job.id}/curve/whatif`, body) }} />
+            <CopyCommands commands={{ api: curl("POST", `/v1/jobs/${job.id}/curve/whatif`, body) }} />
           </div>
         </form>
         <p className={`${parts.muted} ${parts.small}`}>Nothing is stored, and the job does not notice. Limits are tried by moving their lines.</p>

@@ -20,7 +20,7 @@ export function Why({ curve, job, isKneeSure }: { curve: Curve; job: Job; isKnee
             ["decided", curve.decision === null ? "not yet: this is a preview" : <span key="d">decision {curve.decision}, <Moment at={curve.decided_at} /></span>],
             ["objective", curve.objective],
             ["sentence", curve.why],
-            [<Term key="k" word="knee">knee</Term>, `${describeKnee(curve) || UNKNOWN}${isKneeSure ? "" : " Both are within what is known."}`],
+            [<Term key="k" word="knee">knee</Term>, `${describeKnee(curve) || UNKNOWN}${isKneeSure || !curve.knee_bends ? "" : " Both are within what is known."}`],
             ["models from", curve.source],
             ["search", job.search],
             ...(laws

@@ -130,7 +130,7 @@ function columnsOf(jobs: readonly Job[], chosen: ReadonlySet<string>, choose: (c
     { name: "progress", value: (job) => progressOf(job), cell: (job) => <Progress job={job} /> },
     { name: "workers", head: "K", value: (job) => (job.applied ?? job.target)?.workers ?? null, cell: (job) => (job.applied ?? job.target)?.workers ?? UNKNOWN, isNumber: true },
     { name: "batch", head: "B", value: (job) => (job.applied ?? job.target)?.global_batch ?? null, cell: (job) => (job.applied ?? job.target)?.global_batch ?? UNKNOWN, isNumber: true },
-    { name: "left", value: (job) => job.eta?.p50 ?? null, cell: (job) => <Eta job={job} />, isNumber: true },
+    { name: "left", value: (job) => job.eta?.p50 ?? null, cell: (job) => <TimeCell job={job} />, isNumber: true },
     { name: "cost", value: (job) => toNumber(job.cost.accrued.amount), cell: (job) => <CostCell job={job} />, isNumber: true },
     { name: "advice", value: (job) => job.advice?.why ?? moveOf(job), cell: (job) => <Advice job={job} /> },
     { name: "age", value: (job) => job.created_at, cell: (job) => <Moment at={job.created_at} isAge />, isNumber: true },
@@ -177,6 +177,15 @@ function Progress({ job }: { job: Job }) {
       <Bar share={share} label={label} />
       <span className={`${parts.muted} ${parts.small}`}>{formatPercent(share)}</span>
     </div>
+  );
+}
+
+function TimeCell({ job }: { job: Job }) {
+  return (
+    <>
+      {isFinal(job.phase) && <span className={parts.muted}>took </span>}
+      <Eta job={job} />
+    </>
   );
 }
 

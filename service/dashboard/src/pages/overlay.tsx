@@ -14,15 +14,22 @@ const HEIGHT = 380;
 const DASHES = ["", "8 4", "2 3", "10 3 2 3", "5 2", "1 4"];
 const SHAPES = [circle, diamond, square, star, cross, circle];
 
+function whyMissing(curve: Curve | null): string {
+  if (curve === null || curve.points.length === 0) return "has no curve yet";
+  return curve.basis === "relative" ? "is known only relative to its start" : "has no option within its limits";
+}
+
 /** The fronts of several jobs; each has a dash and a sign of its own. */
 export function FrontOverlay({ entries }: { entries: { job: Job; curve: Curve | null }[] }) {
   const [frame, { width }] = useSize<HTMLDivElement>();
   const lines = entries.flatMap(({ job, curve }) => {
     if (!curve || curve.basis === "relative") return [];
-    const front = findFront(optionsOf(curve));
+    // What the job's limits exclude is on no front of its own.
+    const front = findFront(optionsOf(curve).filter((option) => option.point.on_front));
     return front.length ? [{ job, front, chosen: configId(curve.chosen), basis: curve.basis }] : [];
   });
-  if (lines.length === 0) return <div ref={frame} className={parts.muted}>None of these jobs has a curve in seconds and dollars yet.</div>;
+  const missing = entries.flatMap(({ job, curve }) => (lines.some((line) => line.job === job) ? [] : [`${job.name} ${whyMissing(curve)}`]));
+  if (lines.length === 0) return <div ref={frame} className={parts.muted}>None of these jobs has a front in seconds and dollars: {missing.join("; ")}.</div>;
   const all = lines.flatMap((line) => line.front);
   const domain = (values: number[]): [number, number] => [Math.min(...values) > 0.4 * Math.max(...values) ? Math.min(...values) * 0.9 : 0, Math.max(...values) * 1.08 || 1];
   const [times, costs] = [domain(all.map((option) => option.time)), domain(all.map((option) => option.cost))];
@@ -64,6 +71,7 @@ export function FrontOverlay({ entries }: { entries: { job: Job; curve: Curve | 
           </li>
         ))}
       </ul>
+      {missing.length > 0 && <p data-missing>Not drawn: {missing.join("; ")}.</p>}
       <p className={`${parts.muted} ${parts.small}`}>Large filled signs are the chosen options. {lines.some((line) => line.basis === "remaining") && "A curve of what was left of a job is shorter than one of a whole job."}</p>
     </div>
   );

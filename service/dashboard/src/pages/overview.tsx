@@ -94,7 +94,6 @@ function MiniCurve({ curve }: { curve: Curve }) {
         excluded={excluded}
         limits={limits}
         selected={null}
-        select={() => undefined}
         changeLimit={null}
         pinned={null}
         actual={null}

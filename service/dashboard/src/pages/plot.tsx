@@ -29,7 +29,7 @@ export function Plot({ series, zoom, sync }: { series: readonly Series[]; zoom: 
         cursor: { sync: { key: sync }, drag: { x: true, y: false, setScale: false } },
         axes: [
           { stroke: read("--muted"), grid: { stroke: read("--line") }, ticks: { stroke: read("--line") }, space: 70, values: (_, ticks) => ticks.map((at) => writeTick(at, ticks, isUtc)) },
-          { stroke: read("--muted"), grid: { stroke: read("--line") }, ticks: { stroke: read("--line") }, size: 62, values: (_, ticks) => ticks.map(write) },
+          { stroke: read("--muted"), grid: { stroke: read("--line") }, ticks: { stroke: read("--line") }, size: (_, written) => axisWidth(written), values: (_, ticks) => ticks.map(write) },
         ],
         series: [
           {},
@@ -65,6 +65,11 @@ export function Plot({ series, zoom, sync }: { series: readonly Series[]; zoom: 
   }, [width, theme, isUtc, series.length, series[0]?.name, sync]);
   useEffect(() => chart.current?.setData(align(series)), [series]);
   return <div ref={frame} className={css.plot} role="img" aria-label={describe(series)} />;
+}
+
+/** Returns the pixels that the widest tick and the mark beside it need. */
+function axisWidth(written: readonly string[] | null): number {
+  return Math.max(62, 8 * Math.max(...(written ?? []).map((text) => text.length), 0) + 22);
 }
 
 /** Writes a tick with its date where ticks are a day apart, and with seconds where they are less than a minute apart. */

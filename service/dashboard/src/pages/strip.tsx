@@ -6,6 +6,7 @@ import { formatConfig, formatMoment, formatSeconds } from "../parts/format";
 import parts from "../parts/parts.module.css";
 import { usePreferences } from "../parts/preferences";
 import { useSize } from "../parts/size";
+import { legendOf, signOf, signedEvents } from "./signs";
 import css from "./pages.module.css";
 
 interface Props {
@@ -22,7 +23,6 @@ interface Track {
 
 const LANE = 54;
 const LEFT = 34;
-const SIGNS: Record<string, string> = { decision: "★", probe: "◐", preempted: "⚡", checkpoint: "▾", failed: "✖" };
 
 /** K and B over time, as steps, with events below them; the list beside it says the same in words. */
 export function StripTimeline({ job, events, resizes, probes }: Props) {
@@ -35,6 +35,7 @@ export function StripTimeline({ job, events, resizes, probes }: Props) {
   const right = Math.max(width, 260) - 40;
   const x = (at: number) => LEFT + ((at - begin) / (end - begin)) * (right - LEFT);
   const last = events.slice(-6).toReversed();
+  const signs = signedEvents(events, x);
   return (
     <div ref={frame} className={parts.stack} style={{ gap: "0.6rem" }}>
       {tracks.some((track) => track.steps.length > 0) && (
@@ -58,9 +59,9 @@ export function StripTimeline({ job, events, resizes, probes }: Props) {
               </g>
             );
           })}
-          {spaced(events, x).map((event) => (
-            <text key={event.sequence} x={x(new Date(event.at).getTime())} y={LANE * 2 + 14} textAnchor="middle">
-              {SIGNS[event.kind] ?? "·"}
+          {signs.map((event) => (
+            <text key={event.sequence} x={x(new Date(event.at).getTime())} y={LANE * 2 + 14} textAnchor="middle" data-event={event.kind}>
+              {signOf(event)?.sign}
               <title>{`${formatMoment(event.at, isUtc, now)} ${event.message}`}</title>
             </text>
           ))}
@@ -71,6 +72,11 @@ export function StripTimeline({ job, events, resizes, probes }: Props) {
             +{formatSeconds((end - begin) / 1000)}
           </text>
         </svg>
+      )}
+      {signs.length > 0 && (
+        <p className={`${parts.muted} ${parts.small}`} data-legend="timeline">
+          {legendOf(signs).join(" · ")}
+        </p>
       )}
       <ul className={parts.small} aria-label="Newest events">
         {last.map((event) => (
@@ -111,16 +117,6 @@ function labelledSteps(steps: readonly { at: number; value: number }[], x: (at: 
     if (step && kept.every((each) => Math.abs(x(each.at) - x(step.at)) >= LABEL_WIDTH)) kept.push(step);
   }
   return kept;
-}
-
-function spaced(events: readonly Event[], x: (at: number) => number): Event[] {
-  let edge = Number.NEGATIVE_INFINITY;
-  return events.filter((event) => {
-    const at = x(new Date(event.at).getTime());
-    if (at < edge) return false;
-    edge = at + 9;
-    return true;
-  });
 }
 
 function describe(resizes: readonly Resize[], probes: readonly Probe[]): string {
