@@ -7,6 +7,7 @@ stands after the ``#`` of the address, which no browser sends and no log holds.
 from __future__ import annotations
 
 import webbrowser
+from pathlib import PurePath
 from typing import Annotated
 
 import typer
@@ -14,6 +15,8 @@ import typer
 from scavenger.cli.options import find_job
 from scavenger.cli.output import Terminal, get_terminal
 from scavenger.client.client import Client
+
+TEXT_BROWSERS = {"www-browser", "links", "links2", "elinks", "lynx", "w3m"}
 
 OneJobArgument = Annotated[
     str | None,
@@ -53,6 +56,6 @@ def open_in_browser(address: str) -> bool:
     except webbrowser.Error:
         return False
     # A browser of text would take this terminal, and shows no page that is drawn by a script.
-    if type(browser) is webbrowser.GenericBrowser:
+    if PurePath(browser.name).name in TEXT_BROWSERS:
         return False
     return browser.open(address)

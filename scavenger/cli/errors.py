@@ -16,6 +16,7 @@
         ├── NothingToExport          nothing of the job is measured: wait for its first iterations
         ├── NothingToConfirm         no machine waits for a confirmation: there is nothing to do
         ├── ReceiverRefused          a receiver refused the test: mend it, and test again
+        ├── CapRemoved               a job would lose its cap: pass the flag if that is meant
         ├── ConfirmationRequired     a question without a terminal to ask it on: pass the flag
         └── ControllerStartFailed    the controller of the demo did not start: read its last lines
 """
@@ -257,6 +258,16 @@ class ReceiverRefused(CommandError):
         return f"mend that and test again: scavenger webhook test {self.webhook}"
 
 
+class CapRemoved(CommandError):
+    """A job would lose its cap of cost; pass the flag if that is meant."""
+
+    exit_code = ExitCode.USAGE
+    remedy = "name a higher cap: --max-cost '20 USD', or pass --no-cap if no limit is meant"
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"Nothing was done: without max_cost nothing limits what {job} spends")
+
+
 class ConfirmationRequired(CommandError):
     """A question needs an answer and there is no terminal to ask it on; pass the flag instead."""
 
@@ -265,6 +276,10 @@ class ConfirmationRequired(CommandError):
     def __init__(self, question: str, flag: str) -> None:
         self.flag = flag
         super().__init__(question)
+
+    @property
+    def headline(self) -> str:
+        return f"Nothing was done, as there is no terminal to ask on: {self}"
 
     @property
     def remedy(self) -> str:

@@ -42,7 +42,9 @@ def explain(
         shown = find_job(client, job)
         found = client.curve(shown.id, decision)
         choices = list(client.decisions(shown.id))
-    terminal.print_result(found, output, render_choice(found, len(choices)))
+    # Standard output is for a curve; without one a reader of tables gets the reason alone.
+    if found.points or output is not OutputFormat.TABLE:
+        terminal.print_result(found, output, render_choice(found, len(choices)))
     if not found.points:
         raise CurveUnavailable(shown, found.why)
 

@@ -33,6 +33,8 @@ SIZE_NAMES = {
     "max_epochs": "epochs",
     "num_train_epochs": "epochs",
 }
+# Whatever the module that they are taken from is called, such as nn for torch.nn.
+WORDS_OF_PROCESSES = {"DistributedDataParallel", "init_process_group"}
 PLAIN_WORD = re.compile(r"(\.{0,2}/|\.)?[A-Za-z_][A-Za-z0-9_./-]*")
 # YAML reads these as values of other kinds.
 WORDS_OF_YAML = {"true", "false", "yes", "no", "on", "off", "y", "n", "null", ".nan", ".inf"}
@@ -55,14 +57,14 @@ class ScriptFacts:
     """What the text of a training script tells.
 
     Attributes:
-        imports: Modules that it imports, by their full names.
+        modules: Modules that it imports, and what it names of them, by their full names.
         batch: Its batch size; None where it names none.
         epochs: How many epochs it trains.
         samples: Samples in one epoch, of a script that has a session already.
         uses_adam: Whether it names Adam or a relative of it.
     """
 
-    imports: frozenset[str] = frozenset()
+    modules: frozenset[str] = frozenset()
     batch: int | None = None
     epochs: int | None = None
     samples: int | None = None
@@ -70,17 +72,26 @@ class ScriptFacts:
 
     @property
     def has_session(self) -> bool:
-        """Whether it imports the agent already."""
-        return self.has_imported("worker_agent")
+        """Whether it uses the agent already."""
+        return self.uses("worker_agent")
 
     @property
     def starts_processes(self) -> bool:
         """Whether it trains in several processes by itself, such as with DDP."""
-        return self.has_imported("torch.distributed", "torch.nn.parallel", "accelerate")
+        words = {module.rpartition(".")[2] for module in self.modules}
+        return self.uses("torch.distributed", "torch.nn.parallel", "accelerate") or bool(
+            words & WORDS_OF_PROCESSES
+        )
 
-    def has_imported(self, *names: str) -> bool:
-        """Tell whether it imports one of some modules, or a part of one."""
-        return any(f"{module}.".startswith(f"{name}.") for module in self.imports for name in names)
+    @property
+    def is_tensorflow(self) -> bool:
+        """Whether it trains with TensorFlow; Keras counts, unless it imports PyTorch beside it."""
+        is_keras = self.uses("keras", "tf_keras") and not self.uses("torch")
+        return is_keras or self.uses("tensorflow")
+
+    def uses(self, *names: str) -> bool:
+        """Tell whether it imports or names one of some modules, or a part of one."""
+        return any(f"{module}.".startswith(f"{name}.") for module in self.modules for name in names)
 
 
 def init(
@@ -150,15 +161,17 @@ def read_script(text: str) -> ScriptFacts:
     for node in nodes:
         for name, value in named_sizes(node, constants):
             found.setdefault(name, value)
-    imports = frozenset(name for node in nodes for name in imported_names(node))
+    modules = frozenset(name for node in nodes for name in named_modules(node))
     names = (getattr(node, "id", None) or getattr(node, "attr", None) for node in nodes)
     uses_adam = any("Adam" in str(name) for name in names)
-    return ScriptFacts(imports, uses_adam=uses_adam, **found)
+    return ScriptFacts(modules, uses_adam=uses_adam, **found)
 
 
-def imported_names(node: ast.AST) -> Iterator[str]:
-    """Yield the modules that a statement imports, with what it takes from them."""
+def named_modules(node: ast.AST) -> Iterator[str]:
+    """Yield the modules that a part of a script imports or names, with what it takes from them."""
     match node:
+        case ast.Attribute():
+            yield ast.unparse(node)
         case ast.Import(names=names):
             yield from (each.name for each in names)
         case ast.ImportFrom(module=str(module), names=names):
@@ -229,6 +242,7 @@ def write_document(*, folder: str, script: str, python: str, cores: int, facts: 
     workers = min(max(cores, 2), MOST_WORKERS)
     check = "" if facts.samples else "CHECK THIS: "
     told = "" if facts.batch is None else f", as in {script}"
+    framework = "framework: tensorflow\n" if facts.is_tensorflow else ""
     rule, other = ("sqrt", "linear") if facts.uses_adam else ("linear", "sqrt")
     return f"""\
 # All keys: docs/job-spec.md
@@ -236,7 +250,7 @@ name: {write_word(name)}
 model:
   key: {key[:100]}/{stem[:99]}  # jobs with the same key share what was learnt
   dataset_size: {facts.samples or USUAL_SAMPLES}  # {check}samples in one epoch
-target:
+{framework}target:
   epochs: {epochs}  # train as far as so many epochs lead with batch {batch}
   at_batch: {batch}  # the batch your learning rate was written for{told}
   # Or, in place of epochs, train until a metric is reached: job.log(accuracy=...)
@@ -291,6 +305,24 @@ LINES_OF_TORCH = """\
          ...
          optimizer.step()
 +        job.log(loss=loss)"""
+LINES_OF_TENSORFLOW = """\
++import worker_agent
+
+-@tf.function
++@tf.function(reduce_retracing=True)
+ def step(inputs, targets):
+     ...
+     optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+     return loss
+
+-for epoch in range({epochs}):
+-    for inputs, targets in data.shuffle(1000).batch({batch}):
+-        step(inputs, targets)
++with worker_agent.session() as job:
++    job.prepare(model, optimizer)
++    for indices in job.batches(len(inputs), {batch}, epochs={epochs}):
++        loss = step(inputs[indices], targets[indices])
++        job.log(loss=loss)"""
 LINES_OF_TRANSFORMERS = """\
 +import worker_agent
 +from worker_agent.integrations.transformers import connect
@@ -311,8 +343,10 @@ LINES_OF_LIGHTNING = """\
 def lines_to_change(facts: ScriptFacts) -> str:
     """Return what to change in a script, as lines of a diff."""
     lines = LINES_OF_TORCH
-    if facts.has_imported("transformers"):
+    if facts.uses("transformers"):
         lines = LINES_OF_TRANSFORMERS
-    elif facts.has_imported("lightning", "pytorch_lightning"):
+    elif facts.uses("lightning", "pytorch_lightning"):
         lines = LINES_OF_LIGHTNING
+    elif facts.is_tensorflow:
+        lines = LINES_OF_TENSORFLOW
     return lines.format(batch=facts.batch or USUAL_BATCH, epochs=facts.epochs or USUAL_EPOCHS)

@@ -29,6 +29,9 @@ JobArgument = Annotated[
 OutputOption = Annotated[
     OutputFormat, typer.Option("-o", "--output", metavar="FORMAT", help="Output format.")
 ]
+NoCapOption = Annotated[
+    bool, typer.Option("--no-cap", help="Let the job spend without a limit of cost.")
+]
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Data directory of the controller.", file_okay=False),

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from scavenger.cli.errors import ConfirmationRequired
-from scavenger.cli.options import JobArgument, OutputOption, find_job
+from scavenger.cli.errors import CapRemoved, ConfirmationRequired
+from scavenger.cli.options import JobArgument, NoCapOption, OutputOption, find_job
 from scavenger.cli.output import (
     Cell,
     OutputFormat,
@@ -132,15 +132,21 @@ def limit(
     max_cost: NewMaxCostOption = None,
     max_time: NewMaxTimeOption = None,
     objective: NewObjectiveOption = None,
+    no_cap: NoCapOption = False,
     reason: ReasonOption = "",
 ) -> None:
-    """Change what a job may spend, how long it may take, or its objective."""
+    """Change what a job may spend, how long it may take, or its objective.
+
+    ``--max-cost none`` takes its cap away, and so needs --no-cap.
+    """
     terminal, given = get_terminal(context), {"max_cost": max_cost, "max_time": max_time}
     limits = {
         name: None if text == NO_LIMIT else text for name, text in given.items() if text is not None
     }
     if not limits and objective is None:
         raise typer.BadParameter("write what to change: --max-cost, --max-time or --objective")
+    if max_cost == NO_LIMIT and not no_cap:
+        raise CapRemoved(job)
     with terminal.connect() as client:
         found = find_job(client, job)
         order = client.change_limits(found.id, limits, objective=objective, reason=reason)

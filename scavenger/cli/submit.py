@@ -6,14 +6,14 @@ import json
 import sys
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
 from scavenger.cli.errors import InvalidInput
-from scavenger.cli.options import OutputOption
+from scavenger.cli.options import NoCapOption, OutputOption
 from scavenger.cli.output import (
     OutputFormat,
     Terminal,
@@ -27,6 +27,7 @@ from scavenger.cli.output import (
 from scavenger.cli.watch import follow_job, wait_for_job
 from scavenger.client.client import Client
 from scavenger.client.code import PackedCode, pack_code
+from scavenger.client.documents import document_format
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.pricing import ResourcePriceSpec
 from scavenger.job.spec import JobSpec
@@ -63,9 +64,6 @@ WatchOption = Annotated[
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait until the job ends; exit with the job's code.")
 ]
-NoCapOption = Annotated[
-    bool, typer.Option("--no-cap", help="Let the job spend without a limit of cost.")
-]
 NameOption = Annotated[
     str | None, typer.Option("--name", help="Name of the job (overrides name in the file).")
 ]
@@ -97,7 +95,7 @@ def submit(
     With --code the command runs on each machine in a copy of DIR, of at most 64 MiB packed. With
     --plan exactly what ``scavenger plan`` showed is submitted, once.
     """
-    terminal = get_terminal(context)
+    terminal, is_new = get_terminal(context), True
     with ExitStack() as opened:
         if plan is None:
             with nullcontext() if code is None else pack_code(code) as packed:
@@ -114,13 +112,16 @@ def submit(
         else:
             require_plan_alone(file=file, code=code, name=name)
             client = opened.enter_context(terminal.connect())
-            require_planned_cap(client.get_plan(plan), is_waived=no_cap)
+            planned = client.get_plan(plan)
+            if planned.job is None:
+                require_planned_cap(planned, is_waived=no_cap)
             job = client.submit_plan(plan)
-            wish = validate_job(job.spec)
+            wish, is_new = validate_job(job.spec), planned.job is None
         if output is not OutputFormat.TABLE:
             terminal.print_result(job, output, "")
         else:
-            terminal.print_message(Text.assemble("Submitted ", plain_text(job.name, "bold")))
+            told = "Submitted " if is_new else "This plan was submitted before, as "
+            terminal.print_message(Text.assemble(told, plain_text(job.name, "bold")))
             terminal.print_message(render_plan(wish))
             terminal.write_line(job.id)
         if watch:
@@ -235,17 +236,6 @@ def working_directory_of(file: Path) -> Path:
         place in DESCRIPTOR_DIRECTORIES for place in (file.absolute(), *file.absolute().parents)
     )
     return file.resolve().parent if file.is_file() and not is_descriptor else Path.cwd()
-
-
-def document_format(file: Path, text: str) -> Literal["yaml", "json"]:
-    """Tell YAML from JSON by the suffix, or else by the first character."""
-    match file.suffix.lower():
-        case ".json":
-            return "json"
-        case ".yaml" | ".yml":
-            return "yaml"
-        case _:  # standard input has no suffix
-            return "json" if text.lstrip().startswith("{") else "yaml"
 
 
 def render_plan(spec: JobSpec) -> RenderableType:

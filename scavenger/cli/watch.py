@@ -22,8 +22,8 @@ from rich.text import Text
 from scavenger.cli.errors import render_report, report_error
 from scavenger.cli.jobs import (
     metrics_line,
-    progress_fraction,
     phase_word,
+    progress_fraction,
     render_phase,
     running_facts,
 )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import IO, Literal
+from pathlib import Path
+from typing import IO
 from urllib.parse import quote
 
 from scavenger.client.core import (
@@ -29,10 +30,11 @@ from scavenger.client.core import (
     send,
     send_patiently,
 )
+from scavenger.client.documents import DocumentFormat, read_document
 from scavenger.client.drivers import AwaitingDriver, BlockingDriver
 from scavenger.client.errors import NotFound, StillRunning, error_of_job
 from scavenger.client.methods import conversation, listing, one_request
-from scavenger.client.notebook import ShownCurve
+from scavenger.client.notebook import ShownCurve, ShownPlan
 from scavenger.client.orders import OrderMethods
 from scavenger.client.readings import ReadingMethods
 from scavenger.client.streams import (
@@ -50,7 +52,6 @@ from scavenger.schemas.events import EventView
 from scavenger.schemas.jobs import CodeView, JobList, JobView
 from scavenger.schemas.machines import SweepList, SweepView
 from scavenger.schemas.models import StoredModelList, StoredModelView
-from scavenger.schemas.plans import PlanView
 from scavenger.schemas.prices import (
     CostReportView,
     OfferList,
@@ -75,9 +76,19 @@ class ControllerMethods(OrderMethods, WebhookMethods, ReadingMethods):
     """
 
     @one_request
-    def submit(self, document: str, media: Literal["yaml", "json"] = "yaml") -> ApiRequest[JobView]:
-        """Submit a job document; raises Validation with all its problems."""
-        return post(JobView, "/v1/jobs", document, media=media)
+    def submit(self, document: str | Path, media: DocumentFormat = "yaml") -> ApiRequest[JobView]:
+        """Submit a job document.
+
+        Args:
+            document: Its text, or a file; the command of a file runs in the folder of the file.
+            media: The format of a text; a file's suffix tells its own.
+
+        Raises:
+            Validation: The controller refuses it, with all its problems.
+            InvalidDocument: The file has problems, each with its line and column.
+        """
+        text, written_in = read_document(document, media)
+        return post(JobView, "/v1/jobs", text, media=written_in)
 
     @conversation
     def has_code(self, digest: str) -> Conversation[bool]:
@@ -172,14 +183,18 @@ class ControllerMethods(OrderMethods, WebhookMethods, ReadingMethods):
         return found
 
     @one_request
-    def plan(self, document: str, media: Literal["yaml", "json"] = "yaml") -> ApiRequest[PlanView]:
-        """Return what would become of a job document; nothing is launched or spent."""
-        return post(PlanView, "/v1/plans", document, media=media)
+    def plan(self, document: str | Path, media: DocumentFormat = "yaml") -> ApiRequest[ShownPlan]:
+        """Return what would become of a job document; nothing is launched or spent.
+
+        A notebook shows the plan with its curve. Takes and raises what ``submit`` does.
+        """
+        text, written_in = read_document(document, media)
+        return post(ShownPlan, "/v1/plans", text, media=written_in)
 
     @one_request
-    def get_plan(self, plan: str) -> ApiRequest[PlanView]:
+    def get_plan(self, plan: str) -> ApiRequest[ShownPlan]:
         """Return a plan that was made before."""
-        return get(PlanView, f"/v1/plans/{quote(plan, safe='')}")
+        return get(ShownPlan, f"/v1/plans/{quote(plan, safe='')}")
 
     @one_request
     def submit_plan(self, plan: str) -> ApiRequest[JobView]:

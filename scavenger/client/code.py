@@ -39,6 +39,10 @@ MAKE_SMALLER = (
 )
 # Opens no link that took the place of a file since it was listed, and waits for no named pipe.
 OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+NO_DIRECTORY: dict[type[OSError], str] = {
+    FileNotFoundError: "there is no such directory: name the one that holds your script",
+    NotADirectoryError: "is a file: name the directory that holds your script",
+}
 KINDS_REFUSED = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -136,6 +140,8 @@ class CodePacker:
         try:
             self.above, rules = read_rules_above(directory.resolve())
             top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            return self._complain((), NO_DIRECTORY[type(error)])
         except OSError as error:
             return self._complain((), describe(error))
         try:

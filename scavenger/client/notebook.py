@@ -1,14 +1,16 @@
-"""The curve of a job for programs and notebooks: as rows, as CSV, for pandas, and as a picture."""
+"""The curve and the plan of a job for programs and notebooks: rows, CSV, pandas, a picture."""
 
 from __future__ import annotations
 
 import csv
 from decimal import Decimal
+from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from scavenger.drawing import draw_curve
 from scavenger.schemas.curves import CurveView, LimitChancesView, PointView
+from scavenger.schemas.plans import PlanView
 
 if TYPE_CHECKING:
     import pandas
@@ -70,3 +72,33 @@ class ShownCurve(CurveView):
         table = pandas.DataFrame(self.to_rows(), columns=POINT_COLUMNS)
         # A column without any value, such as the chances of a limit that is not set, has no type.
         return table.astype(dict.fromkeys(FIGURES, float))
+
+
+class ShownPlan(PlanView):
+    """What would become of a job document, as ``client.plan`` returns it."""
+
+    curve: ShownCurve
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: what the plan says, and its curve."""
+        rows = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>"
+            for name, fact in self._facts()
+        )
+        picture = draw_curve(self.curve) if self.curve.points else ""
+        return f"<table>{rows}</table>{picture}"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return what the plan says, one fact per line."""
+        chosen, search = self.choice, self.search
+        choice = "a search decides" if chosen is None else str(chosen)
+        probes = "nothing is measured" if search is None else f"{search.probes} probes"
+        cost = "" if search is None or search.cost is None else f", {search.cost}"
+        return [
+            ("plan", self.id),
+            ("choice", choice),
+            ("why", self.why),
+            ("search", f"{probes}{cost}"),
+            ("most it may spend", "no limit" if self.cap is None else str(self.cap)),
+            *(("check", check) for check in self.checks),
+        ]

@@ -21,8 +21,10 @@ from scavenger.cli.main import MainCommands, app
 from scavenger.cli.output import Terminal
 from scavenger.client.client import Client
 from scavenger.client.errors import error_for_problem
-from scavenger.errors import ExitCode
+from scavenger.drawing import draw_curve
+from scavenger.errors import ExitCode, InvalidDocument
 from scavenger.schemas.jobs import JobList, JobPhase, JobView
+from scavenger.schemas.plans import PlanView
 from scavenger.schemas.problems import ProblemView
 from service.api.problems import PROBLEM_TYPES
 from service.db import jobs
@@ -217,3 +219,77 @@ def test_what_init_writes_is_planned_and_submitted_as_it_is(desk: Desk, tmp_path
     job = JobView.model_validate_json(submitted.data)
     assert job.spec["target"] == {"epochs": 10.0, "at_batch": 64}
     assert job.spec["run"]["directory"] == str(tmp_path)
+
+
+@pytest.fixture
+def job_file(desk: Desk, tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("import torch\nBATCH, EPOCHS = 64, 10\n")
+    return Path(desk.run("init", str(tmp_path)).data.strip())
+
+
+def test_a_plan_that_would_spend_says_so_by_its_exit_code(desk: Desk, job_file: Path) -> None:
+    assert desk.run("plan", str(job_file)).code == ExitCode.SUCCESS
+    said = desk.run("plan", str(job_file), "--detailed-exitcode", "-o", "json")
+    assert said.code == ExitCode.WOULD_SPEND == 3
+    assert PlanView.model_validate_json(said.data).is_feasible
+
+
+def test_a_plan_that_is_submitted_again_is_told_to_be_the_same_job(
+    desk: Desk, job_file: Path
+) -> None:
+    planned = desk.run("plan", str(job_file), "-o", "name").data.strip()
+    first, second = (desk.run("submit", "--plan", planned) for _ in range(2))
+    assert (first.code, second.code) == (ExitCode.SUCCESS, ExitCode.SUCCESS)
+    assert first.data == second.data
+    assert "Submitted" in first.stderr
+    assert "submitted before" in second.stderr
+    assert "submitted before" not in first.stderr
+
+
+def test_a_cap_is_taken_away_only_by_who_means_it(desk: Desk) -> None:
+    refused = desk.run("limit", JOB, "--max-cost", "none")
+    assert (refused.code, refused.asked) == (ExitCode.USAGE, [])
+    assert "--no-cap" in refused.stderr
+    assert "Nothing was done" in refused.stderr
+    assert desk.run("limit", JOB, "--max-time", "none").code == ExitCode.SUCCESS
+    meant = desk.run("limit", JOB, "--max-cost", "none", "--no-cap")
+    assert meant.code == ExitCode.SUCCESS
+    assert "max_cost to none" in meant.stderr
+
+
+def test_a_choice_that_does_not_exist_is_explained_on_standard_error(desk: Desk) -> None:
+    said = desk.run("explain", "job_1")
+    assert (said.code, said.data) == (ExitCode.NOT_FOUND, "")
+    assert "has no curve" in said.stderr
+    assert json.loads(desk.run("explain", "job_1", "-o", "json").data)["points"] == []
+
+
+def test_who_is_not_asked_is_told_that_nothing_was_done(desk: Desk) -> None:
+    said = desk.run("resize", JOB, "--to", "cheapest")
+    assert said.code == ExitCode.USAGE
+    assert "Nothing was done" in said.stderr
+    assert "--yes" in said.stderr
+
+
+def test_a_client_takes_the_folder_of_a_job_from_its_file(desk: Desk, job_file: Path) -> None:
+    with Client(desk.controller.url, KEYS.home_token) as client:
+        assert client.submit(job_file).spec["run"]["directory"] == str(job_file.parent)
+        planned = client.submit_plan(client.plan(job_file).id)
+        assert planned.spec["run"]["directory"] == str(job_file.parent)
+        text = client.submit(job_file.read_text())
+        assert "directory" not in text.spec["run"]
+        job_file.write_text("name: a\nmodel: {}\n")
+        with pytest.raises(InvalidDocument) as refused:
+            client.plan(job_file)
+        assert refused.value.problems[0].line
+
+
+def test_a_notebook_shows_a_plan_and_a_curve(desk: Desk, job_file: Path) -> None:
+    with Client(desk.controller.url, KEYS.home_token) as client:
+        plan, curve = client.plan(job_file), client.curve(JOB)
+    assert f"<td>{plan.id}</td>" in plan._repr_html_()
+    assert "$5.00" in plan._repr_html_()
+    assert curve._repr_svg_() == draw_curve(curve)
+    shown = plan.model_copy(update={"curve": curve, "why": "1 < 2"})._repr_html_()
+    assert draw_curve(curve) in shown
+    assert "1 &lt; 2" in shown

@@ -34,9 +34,10 @@ from scavenger.cli.main import COMMANDS as TABLE
 from scavenger.cli.main import app
 from scavenger.cli.options import pick_job
 from scavenger.cli.output import OutputFormat, Terminal
-from scavenger.cli.submit import document_format, read_job_file
+from scavenger.cli.submit import read_job_file
 from scavenger.cli.watch import follow_updates
 from scavenger.client.client import Client
+from scavenger.client.documents import document_format
 from scavenger.client.errors import ClientError, NoToken, Unreachable, error_for_problem
 from scavenger.errors import ExitCode
 from scavenger.job.validation import parse_job
@@ -575,6 +576,8 @@ def test_the_demo_succeeds_only_if_both_jobs_do_and_the_second_does_not_search(
 class Browser:
     """A browser with windows, or with none."""
 
+    name = "a browser"
+
     def __init__(self, has_windows=True):
         self.opened, self.has_windows = [], has_windows
 
@@ -599,7 +602,13 @@ def test_the_dashboard_opens_signed_in_by_a_code_that_no_server_sees(monkeypatch
 
 
 @pytest.mark.parametrize(
-    "found", [no_browser, lambda: webbrowser.GenericBrowser("w3m"), lambda: Browser(False)]
+    "found",
+    [
+        no_browser,
+        lambda: webbrowser.GenericBrowser("w3m"),
+        lambda: webbrowser.GenericBrowser(["/usr/bin/lynx", "%s"]),
+        lambda: Browser(False),
+    ],
 )
 def test_without_a_browser_the_address_is_printed(monkeypatch, found):
     monkeypatch.setattr(webbrowser, "get", found)
@@ -608,6 +617,17 @@ def test_without_a_browser_the_address_is_printed(monkeypatch, found):
     assert "within a minute" in stderr
     asked = run(one(), "dashboard", "digits", "--no-browser")
     assert asked[1] == f"http://127.0.0.1:1/jobs/{ID}#code=scc_1\n"
+
+
+def test_a_browser_of_ones_own_is_opened(monkeypatch, tmp_path):
+    own, seen = tmp_path / "own-browser", tmp_path / "seen"
+    own.write_text(f'#!/bin/sh\nprintf %s "$1" > "{seen}"\n')
+    own.chmod(0o755)
+    monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser([str(own), "%s"]))
+    code, data, stderr = run(one(), "dashboard")
+    assert (code, data) == (0, "")
+    assert "Opened" in stderr
+    assert seen.read_text() == "http://127.0.0.1:1/#code=scc_1"
 
 
 def test_the_demo_opens_the_curve_of_its_first_job(monkeypatch):

@@ -169,7 +169,8 @@ def test_a_file_that_shrinks_meanwhile_is_named(top: Path, monkeypatch: pytest.M
 def test_a_directory_without_files_or_that_is_none_is_refused(top: Path) -> None:
     (top / ".gitignore").write_text("*")
     assert "holds no file that .gitignore does not leave out" in refusal(top)
-    assert "cannot be read (Not a directory)" in refusal(top / "train.py")
+    assert "is a file: name the directory" in refusal(top / "train.py")
+    assert "there is no such directory" in refusal(top / "missing")
     assert "cannot be read (No such file or directory)" in refusal(top / "none")
 
 

@@ -53,6 +53,9 @@ def test_a_script_tells_batch_and_epochs_where_it_names_them(
         ("from torch import distributed", False, True),
         ("import torch.distributed as dist", False, True),
         ("import torch.distributedly", False, False),
+        ("import torch.nn as nn\nnn.parallel.DistributedDataParallel(model)", False, True),
+        ("import torch\ntorch.distributed.init_process_group('gloo')", False, True),
+        ("from mine import dist\ndist.init_process_group('gloo')", False, True),
     ],
 )
 def test_imports_tell_how_a_script_is_started(
@@ -154,6 +157,9 @@ def test_a_job_file_that_is_there_stays_unless_it_may_be_replaced(tmp_path: Path
         ("import torch\nBATCH = 48", "job.batches(len(data), 48, epochs=30)", "connect"),
         ("from transformers import Trainer", "connect(trainer, job)", "batches"),
         ("import lightning", "SessionCallback(job)", "batches"),
+        ("import tensorflow as tf\nBATCH = 48", "len(inputs), 48, epochs=30", "DataLoader"),
+        ("from keras import layers", "@tf.function(reduce_retracing=True)", "DataLoader"),
+        ("import keras, torch", "DataLoader", "tf.function"),
         ("import worker_agent", "has a session already", "+import"),
         ("import torch.distributed", "samples", "+import"),
         (None, "no train.py yet", "connect"),
@@ -168,6 +174,8 @@ def test_the_lines_to_change_are_those_of_the_scripts_trainer(
     assert code == ExitCode.SUCCESS
     assert said in chatter
     assert unsaid not in chatter
+    is_tensorflow = "framework: tensorflow" in (tmp_path / "job.yaml").read_text()
+    assert is_tensorflow == ("tf.function" in chatter)
     wrapper = "[scavenger, agent, run, --, python, train.py]"
     assert (wrapper in (tmp_path / "job.yaml").read_text()) == (
         script == "import torch.distributed"
