@@ -35,26 +35,27 @@ def told(values: list[tuple[int, float]]) -> tuple[float | None, NotFinite | Non
 def test_a_logbook_knows_the_last_finite_value_and_since_when_there_is_none(
     steps: list[dict[str, tuple[float, bool]]],
 ) -> None:
-    logbook, seen = StepRecorder(), {name: [] for name in NAMES}
-    waiting: dict[str, tuple[int, float]] = {}
+    logbook, logged = StepRecorder(), {name: [] for name in NAMES}
     for iteration, step in enumerate(steps, 1):
-        logged: dict[str, Any] = {}
-        read = {}
+        logbook.log(
+            {name: torch.tensor(value) if late else value for name, (value, late) in step.items()},
+            iteration,
+        )
         for name, (value, is_tensor) in step.items():
-            logged[name] = torch.tensor(value) if is_tensor else value
-            if is_tensor:  # read one iteration later
-                read[name] = (iteration, value)
-            else:
-                seen[name].append((iteration, value))
-        logbook.log(logged, iteration)
+            logged[name].append((iteration, value, is_tensor))
         logbook.read_tensors()
-        for name, late in waiting.items():
-            seen[name].append(late)
-        waiting = read
-    for name, values in seen.items():
-        last, odd = told(values)
+        for name, values in logged.items():
+            assert logbook.finite_metrics().get(name) == told(known(values, iteration))[0]
+    logbook.read_tensors()
+    for name, values in logged.items():
+        last, odd = told([(at, value) for at, value, _ in values])
         assert logbook.finite_metrics().get(name) == last
         assert logbook.not_finite.get(name) == odd
+
+
+def known(values: list[tuple[int, float, bool]], now: int) -> list[tuple[int, float]]:
+    """Return what has been read: a tensor one iteration late."""
+    return [(at, value) for at, value, is_tensor in values if at < now or not is_tensor]
 
 
 @given(VALUES, st.sampled_from(["at_least", "at_most"]), st.floats(-10, 10))

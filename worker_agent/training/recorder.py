@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 # Columns of a row that the strategy's summary has under the same name.
 AGREED_COLUMNS = {f.name for f in fields(StepRow)} & {f.name for f in fields(StepSummary)}
 
-LoggedTensor = tuple[Any, int]  # a tensor, and the iteration it was logged in
+LoggedValue = tuple[Any, int]  # a value, and the iteration it was logged in
 
 
 class StepRecorder:
@@ -51,8 +51,9 @@ class StepRecorder:
         self.not_finite: dict[str, NotFinite] = {}
         self.has_changed = False
         self.last_finite: dict[str, float] = {}  # of what is not finite now
-        self.tensors: dict[str, LoggedTensor] = {}
-        self.old_tensors: dict[str, LoggedTensor] = {}
+        self.tensors: dict[str, LoggedValue] = {}
+        self.old_tensors: dict[str, LoggedValue] = {}
+        self.later_numbers: dict[str, LoggedValue] = {}  # logged after a tensor that is not read
         self.left_out: set[str] = set()
         self.start_generation()
 
@@ -73,14 +74,19 @@ class StepRecorder:
             # float() of a tensor would wait for the device in every iteration.
             if (held := detach_tensor(value)) is not None:
                 self.tensors[name] = held, iteration
+                self.later_numbers.pop(name, None)
+            elif name in self.tensors or name in self.old_tensors:
+                # Recorded now, it would be replaced by the older value of the tensor.
+                self.later_numbers[name] = value, iteration
+                self.tensors.pop(name, None)
             else:
                 self._record_number(name, value, iteration)
 
     def read_tensors(self) -> None:
         """Read the tensors logged one iteration ago; this iteration's are kept for the next."""
-        for name, (value, iteration) in self.old_tensors.items():
+        for name, (value, iteration) in [*self.old_tensors.items(), *self.later_numbers.items()]:
             self._record_number(name, value, iteration)
-        self.old_tensors, self.tensors = self.tensors, {}
+        self.old_tensors, self.tensors, self.later_numbers = self.tensors, {}, {}
 
     def _record_number(self, name: str, value: Any, iteration: int) -> None:
         try:
