@@ -33,7 +33,7 @@ SIZE_NAMES = {
     "max_epochs": "epochs",
     "num_train_epochs": "epochs",
 }
-# Whatever the module that they are taken from is called, such as nn for torch.nn.
+# Under any name of the module that they come from, such as nn for torch.nn.
 WORDS_OF_PROCESSES = {"DistributedDataParallel", "init_process_group"}
 PLAIN_WORD = re.compile(r"(\.{0,2}/|\.)?[A-Za-z_][A-Za-z0-9_./-]*")
 # YAML reads these as values of other kinds.

@@ -43,7 +43,10 @@ def logs(
         found = find_job(client, job)
         if follow:
             lines = client.logs(found.id, machine, tail, follow=True)
-            raise typer.Exit(follow_logs(terminal, found.id, lines, output))
+            code, has_printed = follow_logs(terminal, found.id, lines, output)
+            if found.phase.is_final and not has_printed:
+                terminal.print_message(f"No line of it is kept. Next: scavenger events {found.id}")
+            raise typer.Exit(code)
         printed = client.list_log(found.id, machine, tail)
     if printed.lines or output is not OutputFormat.TABLE:
         terminal.print_result(printed, output, render_lines(printed.lines, machine))
@@ -52,17 +55,23 @@ def logs(
 
 def follow_logs(
     terminal: Terminal, job: str, lines: Iterable[LogLineView], output_format: OutputFormat
-) -> ExitCode:
-    """Print lines as they come, until the job ends or the user presses Ctrl-C."""
+) -> tuple[ExitCode, bool]:
+    """Print lines as they come, until the job ends or the user presses Ctrl-C.
+
+    Returns:
+        The exit code, and whether there was any line.
+    """
+    has_printed = False
     try:
         for line in lines:
+            has_printed = True
             if output_format is OutputFormat.TABLE:
                 terminal.stdout.print(render_line(line, None), soft_wrap=True)
             else:
                 terminal.write_update(line, output_format)
     except KeyboardInterrupt:
-        return report_detached(terminal, job)
-    return ExitCode.SUCCESS
+        return report_detached(terminal, job), has_printed
+    return ExitCode.SUCCESS, has_printed
 
 
 def report_missing(terminal: Terminal, printed: LogList, job: JobView) -> None:

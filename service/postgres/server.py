@@ -140,7 +140,8 @@ def _locked(path: Path) -> IO[str]:
         owner = lock.read()
         lock.close()
         raise PostgresUnavailable(
-            f"the database in {path.parent} is in use by another controller (pid {owner})"
+            f"the database in {path.parent} is in use by another controller (pid {owner}): stop "
+            "that one, or name another directory with --home"
         ) from None
     lock.truncate(0)
     lock.write(str(os.getpid()))

@@ -492,7 +492,7 @@ def test_leaving_the_lines_of_a_job_leaves_it_running():
         yield
 
     desk = terminal(one())
-    assert follow_logs(desk, ID, interrupted(), OutputFormat.TABLE) == 130
+    assert follow_logs(desk, ID, interrupted(), OutputFormat.TABLE) == (130, False)
     assert f"{ID} keeps running" in desk.stderr.file.getvalue()
 
 

@@ -242,7 +242,7 @@ def give_order(
 
 
 def refuse_if_over(job: StoredJob) -> None:
-    """Refuse an order of a job that takes none any more, whatever version of it was seen."""
+    """Refuse an order of a job that takes none any more, of any version of it that was seen."""
     if (over := over_objection(job)) is not None:
         raise problem_of(over)
 

@@ -60,7 +60,7 @@ HTML_PAGE = """<!doctype html>
 </body>
 </html>
 """
-PAGE_HEADERS = {"Vary": "Accept", "Content-Security-Policy": "default-src 'none'"}
+REFERENCE_HEADERS = {"Vary": "Accept", "Content-Security-Policy": "default-src 'none'"}
 
 
 @router.get("/openapi.json", include_in_schema=False, dependencies=[VIEWER])
@@ -98,8 +98,8 @@ def explain(request: Request, problem: ProblemName) -> Response:
         detail = "there is no such problem; use the path in the type of a problem"
         raise ApiProblem("not_found", detail)
     if prefers(request.headers.get("accept", ""), "text/html", MarkdownResponse.media_type):
-        return HTMLResponse(html_page(problem), headers=PAGE_HEADERS)
-    return MarkdownResponse(page, headers=PAGE_HEADERS)
+        return HTMLResponse(html_page(problem), headers=REFERENCE_HEADERS)
+    return MarkdownResponse(page, headers=REFERENCE_HEADERS)
 
 
 @cache
