@@ -18,7 +18,7 @@ from scavenger.schemas.jobs import JobPhase
 from service.db import clock, curves, jobs, log_lines
 from service.postgres.server import EmbeddedPostgres
 from tests.browser.chromium import Watched, watched
-from tests.browser.gallery import JOB, PAGES, Gallery, copy_jobs, gallery, settle
+from tests.browser.gallery import JOB, OTHER, PAGES, Gallery, copy_jobs, gallery, settle
 from tests.browser.visit import expected_place, marks, shown_chart, tab_to
 
 GRAVE = ("serious", "critical")
@@ -156,6 +156,8 @@ def test_roles_are_told_by_shape_without_colour(visitor: Watched, place: Gallery
     place.enter(page)
     page.goto(PAGES["curve"])
     chart = shown_chart(page)
+    chart.locator("[data-front]").first.click()
+    expect(chart.locator("[data-role=selected]")).to_be_visible()
     outlines = chart.evaluate("""
       (svg) => [...svg.querySelectorAll("path[data-role][transform]")].map((mark) => [
         mark.dataset.role,
@@ -166,8 +168,33 @@ def test_roles_are_told_by_shape_without_colour(visitor: Watched, place: Gallery
     shapes: dict[str, set[str]] = {}
     for role, outline in outlines:
         shapes.setdefault(role, set()).add(outline)
-    assert len(shapes) > 1
+    assert {*shapes} == {"measured", "predicted", "infeasible", "knee", "running", "selected"}
     assert len({frozenset(each) for each in shapes.values()}) == len(shapes)
+
+
+def test_jobs_beside_each_other_are_told_by_shape_and_name(
+    visitor: Watched, place: Gallery
+) -> None:
+    page = visitor.page()
+    place.enter(page)
+    page.goto(PAGES["compare"])
+    settle(page)
+    shapes = set()
+    for job in (JOB, OTHER):
+        told = CurveView.model_validate_json(place.ask("GET", f"/v1/jobs/{job}/curve").text)
+        drawn = page.locator(f"svg [data-job={job}] [data-config]")
+        chosen = config_of(told.chosen)
+        assert {each.get_attribute("data-config") for each in drawn.all()} == {
+            *map(config_of, told.front),
+            chosen,
+        }
+        filled_sign = page.locator(f"svg [data-job={job}] [data-role=measured]")
+        expect(filled_sign).to_have_attribute("data-config", chosen)
+        outline = drawn.first.get_attribute("d") or ""
+        dash = page.locator(f"svg [data-job={job}] path").first.get_attribute("stroke-dasharray")
+        shapes.add((re.sub(r"[-\d.]+", "", outline), dash))
+        expect(page.get_by_label("Signs").get_by_text(job[-8:])).to_be_visible()
+    assert len({shape for shape, _ in shapes}) == len({dash for _, dash in shapes}) == 2
 
 
 def test_lines_come_as_they_are_printed_until_the_reader_pauses(

@@ -62,10 +62,38 @@ def test_while_the_controller_is_away_the_last_data_stay_and_are_marked_as_old(
     sign_in(page, controller)
     expect(page.locator("[data-live=live]")).to_be_visible()
     expect(page.get_by_role("heading", name="No job yet")).to_be_visible()
+    dated = [page.get_by_role("main"), page.get_by_role("contentinfo")]
+    for part in dated:
+        expect(part).to_have_attribute("data-stale", "false")
     controller.kill()
     expect(page.locator("[data-live=gone]")).to_be_visible()
     expect(page.get_by_text("The controller does not answer since")).to_be_visible()
     expect(page.get_by_role("heading", name="No job yet")).to_be_visible()
+    for part in dated:
+        expect(part).to_have_attribute("data-stale", "true")
     controller.start()
     expect(page.locator("[data-live=live]")).to_be_visible()
     expect(page.get_by_text("The controller does not answer since")).to_be_hidden()
+    for part in dated:
+        expect(part).to_have_attribute("data-stale", "false")
+
+
+def test_a_page_that_is_opened_while_the_controller_is_away_comes_by_itself(
+    visitor: Watched, controller: Controller
+) -> None:
+    page = visitor.page()
+    sign_in(page, controller)
+    expect(page.get_by_role("heading", name="No job yet")).to_be_visible()
+    controller.kill()
+    expect(page.locator("[data-live=gone]")).to_be_visible()
+    page.get_by_role("link", name="Models", exact=True).click()
+    expect(page.locator("[data-state=unloaded]")).to_contain_text("opens by itself")
+    page.get_by_role("link", name="Jobs", exact=True).click()
+    expect(page.get_by_role("heading", name="No job yet")).to_be_visible()
+    page.get_by_role("link", name="Models", exact=True).click()
+    expect(page.locator("[data-state=unloaded]")).to_be_visible()
+    controller.start()
+    expect(page.get_by_role("heading", name="Models", exact=True)).to_be_visible()
+    # What React says of the module that did not come is not of the page that came after it.
+    assert all("dynamically imported module" in fault for fault in visitor.faults)
+    visitor.faults.clear()

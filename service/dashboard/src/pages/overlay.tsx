@@ -25,12 +25,16 @@ export function FrontOverlay({ entries }: { entries: { job: Job; curve: Curve | 
   const lines = entries.flatMap(({ job, curve }) => {
     if (!curve || curve.basis === "relative") return [];
     // What the job's limits exclude is on no front of its own.
-    const front = findFront(optionsOf(curve).filter((option) => option.point.on_front));
-    return front.length ? [{ job, front, chosen: configId(curve.chosen), basis: curve.basis }] : [];
+    const options = optionsOf(curve);
+    const front = findFront(options.filter((option) => option.point.on_front));
+    const chosen = configId(curve.chosen);
+    // A job may run on an option that is on no front: it was pinned there, or its noise has drifted since.
+    const marks = [...front, ...options.filter((option) => option.id === chosen && !front.includes(option))];
+    return front.length ? [{ job, front, marks, chosen, basis: curve.basis }] : [];
   });
   const missing = entries.flatMap(({ job, curve }) => (lines.some((line) => line.job === job) ? [] : [`${job.name} ${whyMissing(curve)}`]));
   if (lines.length === 0) return <div ref={frame} className={parts.muted}>None of these jobs has a front in seconds and dollars: {missing.join("; ")}.</div>;
-  const all = lines.flatMap((line) => line.front);
+  const all = lines.flatMap((line) => line.marks);
   const domain = (values: number[]): [number, number] => [Math.min(...values) > 0.4 * Math.max(...values) ? Math.min(...values) * 0.9 : 0, Math.max(...values) * 1.08 || 1];
   const [times, costs] = [domain(all.map((option) => option.time)), domain(all.map((option) => option.cost))];
   const total = Math.max(width, 280);
@@ -47,7 +51,7 @@ export function FrontOverlay({ entries }: { entries: { job: Job; curve: Curve | 
         {lines.map((line, index) => (
           <g key={line.job.id} data-job={line.job.id}>
             <path className={css.front} strokeDasharray={DASHES[index]} d={stepPath(line.front, x, y)} />
-            {line.front.map((option) => (
+            {line.marks.map((option) => (
               <path
                 key={option.id}
                 className={css.mark}
