@@ -12,34 +12,44 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, Locator
 from sqlalchemy import Engine
 from typer.testing import CliRunner
 
 from scavenger.cli.main import app
 from scavenger.client.client import Client
 from service import ledger
+from service.dashboard_files import DashboardFiles
 from service.db import clock, jobs, vms
 from service.offers import SeenPrice
+from tests.browser.chromium import watched
 from tests.builders import offer, spec
 from tests.contract.host import KEYS, Host, host
 
-JOB = "job_77"
+JOB, JOB_NAME = "job_77", "figure"
 # A third of a dollar per hour over odd spans: no figure of it ends.
 PRICES = {1: "0.3333333333", 2: "0.0777", 3: "1.1111111"}
 
 
 @pytest.fixture
-def shown(engine: Engine) -> Mapping[str, Decimal]:
+def shown(engine: Engine, browser: Browser) -> Mapping[str, Decimal]:
     """Show the cost of a job that goes on, whose machines are gone, in every place there is."""
-    with host(engine) as asked:
+    with host(engine, DashboardFiles.read()) as asked:
         store(engine)
-        return {**by_api(asked), **by_client(asked), **by_command(asked), **by_ledger(engine)}
+        return {
+            **by_page(asked, browser),
+            **by_api(asked),
+            **by_client(asked),
+            **by_command(asked),
+            **by_ledger(engine),
+        }
 
 
 def store(engine: Engine) -> None:
     now = clock.now(engine)
     with engine.begin() as connection:
-        jobs.create(connection, JOB, spec(model={"key": "own", "dataset_size": 9}), now)
+        own = spec(name=JOB_NAME, model={"key": "own", "dataset_size": 9})
+        jobs.create(connection, JOB, own, now)
         for number, price in PRICES.items():
             began = now - timedelta(days=number, seconds=7.123 * number)
             market = "spot" if number == 3 else "on_demand"
@@ -55,6 +65,27 @@ def store(engine: Engine) -> None:
             vms.record_gone(connection, vm, ended)
 
 
+def by_page(asked: Host, browser: Browser) -> Mapping[str, Decimal]:
+    """Read what the pages write beside each amount, for those who copy it or point at it."""
+    with Client(asked.url, KEYS.home_token) as client:
+        code = client.buy_sign_in_code().code
+    with watched(browser, asked.url) as visitor:
+        page = visitor.page()
+        page.goto(f"/#code={code}")
+
+        def amount(place: Locator) -> Decimal:
+            return Decimal(place.locator("data").first.get_attribute("value") or "")
+
+        found = {"the page's list": amount(page.locator(f"tr[data-job={JOB}]"))}
+        page.get_by_role("link", name=JOB_NAME, exact=True).click()
+        found["the page of the job"] = amount(page.locator("[data-figure='cost now']"))
+        page.get_by_role("link", name="Cost", exact=True).click()
+        row = page.get_by_role("row").filter(has_text=JOB_NAME)
+        found["the page's cost by job"] = amount(row)
+        found["the page's total"] = amount(page.locator("[data-figure=total]"))
+    return found
+
+
 def by_api(asked: Host) -> Mapping[str, Decimal]:
     def ask(path: str) -> Any:
         headers = {"Authorization": f"Bearer {KEYS.home_token}"}
@@ -65,7 +96,7 @@ def by_api(asked: Host) -> Mapping[str, Decimal]:
     job = ask(f"/v1/jobs/{JOB}").json()
     (row,) = ask(f"/v1/jobs?q={JOB}&fields=cost").json()["jobs"]
     found = {
-        "the page of the job": Decimal(job["cost"]["accrued"]["amount"]),
+        "the job": Decimal(job["cost"]["accrued"]["amount"]),
         "the list of jobs": Decimal(row["cost"]["accrued"]["amount"]),
     }
     for by, key in (("job", JOB), ("model", "own"), ("cloud", "cloud-77")):
@@ -118,7 +149,7 @@ def by_ledger(engine: Engine) -> Mapping[str, Decimal]:
 
 
 def test_one_job_costs_the_same_wherever_it_is_shown(shown: Mapping[str, Decimal]) -> None:
-    assert len(shown) == 15
+    assert len(shown) == 19
     assert min(shown.values()) > Decimal("0.1")
     for one, other in combinations(shown, 2):
         assert shown[one] == shown[other], f"{one} and {other}"
