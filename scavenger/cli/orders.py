@@ -137,7 +137,7 @@ def limit(
 ) -> None:
     """Change what a job may spend, how long it may take, or its objective.
 
-    ``--max-cost none`` takes its cap away, and so needs --no-cap.
+    --max-cost none takes its cap away, and so needs --no-cap.
     """
     terminal, given = get_terminal(context), {"max_cost": max_cost, "max_time": max_time}
     limits = {

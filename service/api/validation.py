@@ -219,10 +219,12 @@ class TextRule:
     Attributes:
         pattern: Regular expression of the whole text.
         rule: The message for a text that does not match.
+        shown: The pattern in OpenAPI, where the route refuses more in words of its own.
     """
 
     pattern: str
     rule: str
+    shown: str = ""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -239,4 +241,4 @@ class TextRule:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        return handler(schema) | {"pattern": self.pattern}
+        return handler(schema) | {"pattern": self.shown or self.pattern}

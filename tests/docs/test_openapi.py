@@ -22,12 +22,18 @@ SHOWN = [
     ["application/json", "text/event-stream"],
     ["application/json", "image/svg+xml"],
     ["text/plain"],
-    ["text/markdown"],
+    ["text/html", "text/markdown"],
     ["text/csv"],
     ["application/zip"],
     ["application/octet-stream"],
 ]
-OPEN = ("get /healthz", "get /readyz", "get /v1/agent/ca", "post /v1/session")
+OPEN = (
+    "get /healthz",
+    "get /readyz",
+    "get /v1/agent/ca",
+    "post /v1/session",
+    "get /problems/{problem}",
+)
 GUARDED = {name: each for name, each in OPERATIONS.items() if name not in OPEN}
 
 

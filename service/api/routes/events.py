@@ -36,10 +36,16 @@ AfterEvent = Annotated[
         le=2**53,
     ),
 ]
+KNOWN_KINDS = frozenset(kind.value for kind in EventKind if kind is not EventKind.EVERY)
+ONE_KIND = f"({'|'.join(sorted(KNOWN_KINDS))})"
 KindsParameter = Annotated[
     str | None,
     Query(alias="kind", description="Only events of these kinds, such as resize,exit"),
-    TextRule("^[a-z_]{1,40}(,[a-z_]{1,40}){0,20}$", "write kinds of events with commas between"),
+    TextRule(
+        "^[a-z_]{1,40}(,[a-z_]{1,40}){0,20}$",
+        "write kinds of events with commas between",
+        shown=f"^{ONE_KIND}(,{ONE_KIND})*$",
+    ),
 ]
 OneJob = Annotated[
     str | None,
@@ -60,9 +66,6 @@ def event_responses(operation: str, **parameters: str) -> ResponseDocs:
     responses = page_responses(operation, **parameters)
     responses[200]["content"] = stream_content(EVENT_FRAMES)
     return responses
-
-
-KNOWN_KINDS = frozenset(kind.value for kind in EventKind)
 
 
 async def event_kinds(kinds: KindsParameter = None) -> frozenset[str]:
