@@ -218,10 +218,15 @@ def test_a_command_that_lives_the_second_time_ends_as_if_nothing_had_been(
         "if not os.path.exists('tried'):\n"
         "    open('tried', 'w').close()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def is_ours(pid):\n"
+        "    try:\n"
+        "        name = open(f'/proc/{pid}/cmdline', 'rb').read()\n"
+        "        return name.startswith(b'sleep') and os.getpgid(int(pid)) == os.getpgrp()\n"
+        "    except OSError:\n"
+        "        return False  # it ended while it was read\n"
         "found = 0\n"
         "while not found:  # a process that was just started has no name yet\n"
-        "    found = sum(open(f'/proc/{p}/cmdline', 'rb').read().startswith(b'sleep')"
-        " for p in os.listdir('/proc') if p.isdigit() and os.getpgid(int(p)) == os.getpgrp())\n"
+        "    found = sum(is_ours(pid) for pid in os.listdir('/proc') if pid.isdigit())\n"
         "print(found)"
     )
     assert (machine.ending().code, len(machine.controller.restarts)) == (0, 1)
