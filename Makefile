@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 READY := .venv/ready
 TENSORFLOW = OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES=-1 .venv/tensorflow/bin/python
 
-.PHONY: bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-tensorflow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-agent-tf bench-resize bench-resize-tf bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
+.PHONY: laws bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-tensorflow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-agent-tf bench-resize bench-resize-tf bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -18,7 +18,7 @@ demo-aws: $(READY)  ## The same job on machines of a stand-in for EC2 on this co
 
 test: $(READY) browser  ## All checks, and all tests but the slow ones
 	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile repeatable; tests=$$?; \
 	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
 
 test-browser: $(READY) browser  ## All tests of the dashboard, in a real browser
@@ -57,6 +57,9 @@ check: $(READY)  ## Style, types, names, prose and layers
 
 docs: $(READY)  ## The documentation as a site in site/, with every link checked
 	@$(BIN)/python -m docs.build site
+
+laws: $(READY)  ## Every law over inputs that are others each time
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 tests/laws
 
 fuzz-agent: $(READY)  ## 10 000 sessions of odd scripts and controllers; about an hour
 	@FUZZ_SESSIONS=10000 $(BIN)/python -m pytest tests/laws/test_session_fuzz.py

@@ -34,7 +34,7 @@ def held(path: Path) -> dict[str, Any]:
     path.touch()
     document = digits()
     document["run"] |= {"command": [sys.executable, str(HELD)], "env": {"HELD": str(path)}}
-    document["target"]["max_epochs"] = 100_000
+    document["target"] |= {"goal": 0.9, "max_epochs": 100_000}  # short, once the search is over
     document["limits"]["max_time"] = "10h"
     return document
 
@@ -46,7 +46,7 @@ def test_the_digits_job_is_searched_resized_and_reaches_its_target(controller: C
     path.unlink()
     first = controller.finished(job)
     assert first.phase is JobPhase.SUCCEEDED, first.reason
-    assert first.progress.metrics["accuracy"] >= 0.97
+    assert first.progress.metrics["accuracy"] >= 0.9
     curve = controller.curve(first.id)
     probed = [(probe.workers, probe.global_batch) for probe in curve.probes]
     assert probed[:3] == [(1, 8), (1, 128), (2, 128)]

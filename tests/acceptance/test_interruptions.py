@@ -18,14 +18,8 @@ def stage(open_directory: Path) -> Iterator[Stage]:
         yield opened
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "train:notice:leader",
-        pytest.param("train:none:other", marks=pytest.mark.slow),
-        pytest.param("drain:none:other", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["train:notice:leader", "train:none:other", "drain:none:other"])
 def test_a_machine_that_is_taken_back_costs_no_more_than_promised(stage: Stage, name: str) -> None:
     verdict = play(stage, find_cell(name))
     assert verdict.wrong == (), stage.controller.log()

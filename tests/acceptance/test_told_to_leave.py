@@ -77,7 +77,8 @@ def vanish(machine: psutil.Process) -> None:
         process.kill()
 
 
-@pytest.mark.parametrize("end", [pytest.param(leave, marks=pytest.mark.slow), vanish])
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [leave, vanish])
 def test_the_successor_of_the_only_worker_goes_on_from_the_checkpoint(
     controller: Controller, open_directory: Path, end: Callable[[psutil.Process], None]
 ) -> None:

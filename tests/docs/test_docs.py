@@ -24,7 +24,7 @@ from tests.controller import Controller, supervisor_of
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("*/*.md")])
-EPOCHS_OF_TEST = 25  # of the job in the quickstart
+EPOCHS_OF_TEST = 15  # of the job in the quickstart
 PACKAGES = ("scavenger", "service", "worker_agent")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"^`([\w.-]+)`:\n+```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -49,7 +49,7 @@ def rows_in(path: Path) -> list[MeasuredStep]:
     ("script", "launcher", "shards", "iterations"),
     [
         (["plain.py"], [PYTHON], 1, 57),
-        (["iterable.py"], [PYTHON], 1, 39),
+        pytest.param(["iterable.py"], [PYTHON], 1, 39, marks=pytest.mark.slow),
         (["keywords.py"], [PYTHON], 1, 5),
         pytest.param(["ddp.py"], TORCHRUN, 2, 56, marks=pytest.mark.slow),
         (["ddp_amp_accumulate.py"], TORCHRUN, 2, 30),

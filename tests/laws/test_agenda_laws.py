@@ -46,7 +46,7 @@ POOR = {**LIMITS, "max_cost": "9 USD"}
     shares=st.lists(st.floats(0, 1), min_size=1, max_size=3),
     framework=st.sampled_from(FRAMEWORKS),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_no_plan_changes_before_the_next_deadline(
     fates: list[Fate],
     is_measured: bool,

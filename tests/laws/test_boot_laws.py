@@ -49,7 +49,7 @@ def script_of(run: RunSpec) -> str:
     return render_boot_script(fleet._launch_request(unordered, vm(1), {}).boot)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(runs)
 def test_the_script_of_a_machine_is_the_same_for_every_job(run: RunSpec) -> None:
     assert script_of(run) == script_of(RunSpec(command=("true",)))

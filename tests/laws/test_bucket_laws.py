@@ -166,7 +166,7 @@ class Model:
             assert fetch(offered) == self.contents[offered.checkpoint]
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_only_complete_checkpoints_are_offered_newest_first_and_few_are_kept(
     keeper: Keeper, steps: list[Save | Read | Wait | Tidy]

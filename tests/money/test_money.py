@@ -15,7 +15,7 @@ from tests.fakecloud.emulator import open_emulator
 from tests.money.runs import play
 
 # The fake cloud's own provider is the quickest, so it plays most of the runs of ``make test``.
-USUAL_RUNS = {"fake": 16, "aws": 3, "google": 3}
+USUAL_RUNS = {"fake": 8, "aws": 2, "google": 2}
 WANTED = os.environ.get("MONEY_CLOUD")
 
 
