@@ -1,16 +1,18 @@
-"""What a launcher and the script's processes tell each other: variables, files, the master port.
+"""What a launcher and the script's processes tell each other: variables, files, ports.
 
-Every generation has a master port of its own: on the one before, the first rank may still listen
-for processes of the generation before. The first rank's machine chooses the port when it starts
-the script and publishes it in its key-value store; the others wait for that.
+Every generation has ports of its own: on those before, processes of the generation before may
+still listen. Each machine chooses one when it is about to start the script, publishes it in its
+key-value store, and reads those of the others: PyTorch meets at the first one, TensorFlow has to
+know all.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,17 +70,22 @@ def instrumented_environment(
 
 
 def generation_environment(
-    environment: Mapping[str, str], directive: Directive, rank: int, port: int, job: str
+    environment: Mapping[str, str],
+    directive: Directive,
+    rank: int,
+    places: Sequence[str],
+    job: str,
 ) -> dict[str, str]:
-    """Return the variables of torchrun for this machine's process, and the agent's own.
+    """Return the variables of torchrun and TensorFlow for this machine's process, and our own.
 
-    A script reads its place from ``RANK`` and similar variables; ``torchrun`` on every machine
-    reads the same from the ``PET_`` variables. The first rank listens at ``port`` of the first
-    machine.
+    A script reads its place from ``RANK`` and similar variables, ``torchrun`` on every machine
+    reads the same from the ``PET_`` variables, and TensorFlow from ``TF_CONFIG``. The first rank
+    of PyTorch listens at the first of the places, each worker of TensorFlow at its own.
     """
     # The same on a new machine, so that all ranks restore a checkpoint together or none does.
     restarts = str(directive.generation - 1)
-    host = directive.members[0].address.rpartition(":")[0]
+    host, _, port = places[0].rpartition(":")
+    task = {"type": "worker", "index": rank}
     workers, batch = directive.config.workers, directive.config.global_batch
     kept = {name: value for name, value in environment.items() if name not in WITHHELD_VARIABLES}
     return {
@@ -88,7 +95,8 @@ def generation_environment(
             ("WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "PET_NNODES"), str(workers)
         ),
         **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR"), host),
-        **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), str(port)),
+        **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), port),
+        "TF_CONFIG": json.dumps({"cluster": {"worker": list(places)}, "task": task}),
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "TORCHELASTIC_RUN_ID": job,
@@ -101,12 +109,32 @@ def generation_environment(
     }
 
 
+def fill_command(command: Sequence[str], rank: int, places: Sequence[str]) -> list[str]:
+    """Return a command with what scripts for TensorFlow's clusters take as flags filled in.
+
+    Other braces stay as they are.
+
+    >>> fill_command(["train.py", "--hosts={worker_hosts}", "{x}"], 0, ["a:1", "b:2"])
+    ['train.py', '--hosts=a:1,b:2', '{x}']
+    """
+    known = {
+        "{worker_hosts}": ",".join(places),
+        "{ps_hosts}": "",
+        "{job_name}": "worker",
+        "{task_index}": str(rank),
+    }
+    filled = list(command)
+    for name, value in known.items():
+        filled = [argument.replace(name, value) for argument in filled]
+    return filled
+
+
 PORT_POLL = 0.2
-MAX_FIRST_RANK_SILENCE = 30.0  # seconds without an answer after which the first rank counts as lost
+MAX_MACHINE_SILENCE = 30.0  # seconds without an answer after which a machine counts as lost
 
 
-class MasterPort:
-    """The port that this machine reserves for the first rank, and publishes in its store.
+class MachinePort:
+    """The port that this machine reserves for its process, and publishes in its store.
 
     Attributes:
         host: Address at which the other machines reach this one.
@@ -123,10 +151,10 @@ class MasterPort:
         return self._store.address
 
     def choose(self, generation: int) -> int:
-        """As first rank, choose the generation's port and publish it.
+        """Choose the generation's port and publish it.
 
-        The port is bound without listening, so that PyTorch, which reuses addresses, may listen on
-        it. The previous port is released afterwards, or the kernel might assign it again.
+        The port is bound without listening, so that a framework, which reuses addresses, may
+        listen on it. The previous port is released afterwards, or the kernel might assign it again.
         """
         kept = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -146,28 +174,44 @@ class MasterPort:
             self._kept.close()
 
 
-def find_master_port(first: str, generation: int, is_over: Callable[[], bool]) -> int | None:
-    """Wait for the port that a generation's first machine chooses; None if it is superseded.
+def find_places(
+    machines: Sequence[str], generation: int, is_over: Callable[[], bool]
+) -> list[str] | None:
+    """Wait until a generation's machines have chosen their ports; None if it is superseded.
 
     Args:
-        first: Address of its store.
+        machines: Addresses of their stores.
         generation: The generation that is being formed.
         is_over: Called while waiting; True ends it.
 
+    Returns:
+        ``host:port`` of each machine's process.
+
     Raises:
-        ConnectionError: The machine has not answered for MAX_FIRST_RANK_SILENCE.
+        ConnectionError: A machine has not answered for MAX_MACHINE_SILENCE.
     """
+    places: list[str] = []
+    for machine in machines:
+        port = find_port(machine, generation, is_over)
+        if port is None:
+            return None
+        places.append(f"{machine.rpartition(':')[0]}:{port}")
+    return places
+
+
+def find_port(machine: str, generation: int, is_over: Callable[[], bool]) -> int | None:
+    """Wait for the port that one machine chooses; as `find_places`."""
     heard_at = time.monotonic()
     while not is_over():
         with suppress(OSError):
-            with closing(KeyValueClient(first)) as store:
+            with closing(KeyValueClient(machine)) as store:
                 is_there = store.wait([port_key(generation)], PORT_POLL)
                 if is_there and (port := store.read(port_key(generation))) is not None:
                     return int(port)
             heard_at = time.monotonic()
             continue
-        if time.monotonic() - heard_at > MAX_FIRST_RANK_SILENCE:
-            raise ConnectionError(f"the first rank's machine, {first}, does not answer")
+        if time.monotonic() - heard_at > MAX_MACHINE_SILENCE:
+            raise ConnectionError(f"the machine at {machine} does not answer")
         time.sleep(PORT_POLL)
     return None
 
@@ -180,6 +224,7 @@ def port_key(generation: int) -> str:
 STOPPED_AT_BOUNDARY = "in order"
 LOST_PEERS = "lost the others"
 NOT_DISTRIBUTED = "trains alone"
+STEPS_BEFORE_VERDICT = 10  # after which a script that has met no other process counts as alone
 
 PEER_LOSS_SIGNS = (
     "connection closed by peer",

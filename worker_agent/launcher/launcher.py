@@ -28,8 +28,9 @@ from worker_agent.launcher.environment import (
     NOT_DISTRIBUTED,
     STOPPED_AT_BOUNDARY,
     LauncherFiles,
-    MasterPort,
-    find_master_port,
+    MachinePort,
+    fill_command,
+    find_places,
     generation_environment,
     instrumented_environment,
 )
@@ -61,6 +62,15 @@ LINGER_TIMEOUT = 10.0  # for a command to end after its script has stopped clean
 EXIT_REFUSED = 2  # as for wrong usage
 MAX_PEER_LOSSES = 3  # runs in a row that lost their peers before they measured an iteration
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+ALONE_BECAUSE = {
+    "": "forms no group with the others",  # rows of another machine tell what trains
+    "pytorch": "never calls torch.distributed.init_process_group. Wrap the model in"
+    " DistributedDataParallel",
+    "tensorflow": "trains outside of a tf.distribute.MultiWorkerMirroredStrategy. Build and train"
+    " the model in its scope",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +114,7 @@ class Launcher:
             outcome=self.directory / "ended",
             checkpoints=Path(settings.checkpoints or self.directory / "checkpoints"),
         )
-        self.port = MasterPort(settings.host)
+        self.port = MachinePort(settings.host)
         self.reporter = open_reporter(settings, lambda _: None)
         self.directive: Directive | None = None
         self.child: subprocess.Popen[bytes] | None = None
@@ -151,10 +161,10 @@ class Launcher:
     def _refuse(self) -> int:
         """Stop a script that does not use its peers: several machines would do the work of one."""
         log.error(
-            "stopped: each of the %d workers trains by itself, because the script never calls "
-            "torch.distributed.init_process_group. Wrap the model in DistributedDataParallel, or "
-            "set limits.workers to 1 in the job spec",
+            "stopped: each of the %d workers trains by itself, because the script %s, or set"
+            " limits.workers to 1 in the job spec",
             self._current_directive.config.workers,
+            ALONE_BECAUSE[self.framework],
         )
         self.reporter.flush()
         return EXIT_REFUSED
@@ -213,7 +223,7 @@ class Launcher:
     def _stand_by(self) -> None:
         log.info("%s stands by", self.settings.worker)
         self.port.close()
-        self.port = MasterPort(self.settings.host)
+        self.port = MachinePort(self.settings.host)
         self.reporter.send_hello(self.port.address, self.progress.to_message(0))
 
     def _enter(self, directive: Directive) -> None:
@@ -241,26 +251,25 @@ class Launcher:
     # One run of the command.
 
     def _run_once(self) -> CommandRun:
-        """Run the command in this generation, once the port of its first rank is known."""
+        """Run the command in this generation, once the ports of all machines are known."""
         generation = self._current_directive.generation
-        if self.rank == 0:
-            return self._run_command(self.port.choose(generation))
-        first = self._current_directive.members[0].address
+        self.port.choose(generation)
+        machines = [member.address for member in self._current_directive.members]
         try:
-            port = find_master_port(first, generation, self._is_superseded)
+            places = find_places(machines, generation, self._is_superseded)
         except ConnectionError as error:
             log.warning("generation %d: %s", generation, error)
             return CommandRun(1, LOST_PEERS, 0)
-        if port is None:  # a newer generation is there
+        if places is None:  # a newer generation is there
             return CommandRun(0, STOPPED_AT_BOUNDARY, 0)
-        return self._run_command(port)
+        return self._run_command(places)
 
     def _is_superseded(self) -> bool:
         newest = self.reporter.newest
         is_newer = newest is not None and newest.generation > self._current_directive.generation
         return is_newer or self.is_ending
 
-    def _run_command(self, port: int) -> CommandRun:
+    def _run_command(self, places: Sequence[str]) -> CommandRun:
         # Files of the previous run would be taken for this one's.
         for path in (self.files.rows, self.files.stop_request, self.files.outcome):
             path.unlink(missing_ok=True)
@@ -271,12 +280,13 @@ class Launcher:
         # Only then does the job's count of epochs go beyond the script's own.
         self.is_resumed = self.progress.iteration > 0
         ours = generation_environment(
-            self.environment, directive, self.rank, port, self.settings.job
+            self.environment, directive, self.rank, places, self.settings.job
         )
         tail, rows = StepFileReader(self.files.rows), 0
         try:
             self.child = subprocess.Popen(
-                self.command, env=instrumented_environment(ours, self.files.to_environment())
+                fill_command(self.command, self.rank, places),
+                env=instrumented_environment(ours, self.files.to_environment()),
             )
             while (code := self._wait(self.child)) is None:
                 rows += self._report(tail.read())

@@ -36,12 +36,14 @@ class Patch:
         name: Its name there.
         before: Called first; may return other arguments, in the same order.
         after: Called once the function has returned; not when it raised.
+        result: Called then with the result and all arguments; may return another result.
     """
 
     owner: Any
     name: str
     before: ArgumentChange = ignore_call
     after: AnyFunction = ignore_call
+    result: AnyFunction = ignore_call
 
     def apply(self) -> None:
         """Replace the function wherever a script finds it.
@@ -60,6 +62,7 @@ class Patch:
     def around(self, original: AnyFunction) -> AnyFunction:
         """Return a function that does the same as the original and calls the listeners."""
         before, after = guard_listener(self.before), guard_listener(self.after)
+        replace_result = guard_listener(self.result)
         signature = try_signature(original)
 
         @wraps(original)
@@ -75,7 +78,8 @@ class Patch:
                 bound.arguments.update(zip(bound.arguments, changed, strict=False))
                 result = original(*bound.args, **bound.kwargs)
             after(*values)
-            return result
+            replaced = replace_result(result, *values)
+            return result if replaced is None else replaced
 
         if signature is not None:  # not every caller of inspect.signature follows __wrapped__
             call.__signature__ = signature  # type: ignore[attr-defined]

@@ -30,7 +30,12 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from worker_agent.launcher.environment import LOST_PEERS, NOT_DISTRIBUTED, is_peer_loss
+from worker_agent.launcher.environment import (
+    LOST_PEERS,
+    NOT_DISTRIBUTED,
+    STEPS_BEFORE_VERDICT,
+    is_peer_loss,
+)
 from worker_agent.launcher.patch import Patch
 from worker_agent.launcher.rank_aggregator import STORE_TIMEOUT, RankAggregator
 from worker_agent.launcher.step_records import MeasuredStep, StepFileWriter
@@ -48,8 +53,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OTHER_COMMUNICATION = {"horovod", "deepspeed", "mpi4py"}
-# Steps after which a script without torch.distributed counts as not distributed.
-STEPS_BEFORE_VERDICT = 10
 
 
 class Instrumentation:

@@ -24,6 +24,11 @@ INSTRUMENTATIONS = {
     "torch.distributed.fsdp._fully_shard._fsdp_state": (
         "worker_agent.pytorch.instrumentation:install_fsdp"
     ),
+    "tensorflow": "worker_agent.tensorflow.instrumentation:install_steps",
+    "keras.src.backend.tensorflow.optimizer": (
+        "worker_agent.tensorflow.instrumentation:install_keras"
+    ),
+    "tf_keras.src.optimizers.utils": "worker_agent.tensorflow.instrumentation:install_tf_keras",
 }
 
 

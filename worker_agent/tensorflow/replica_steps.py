@@ -1,0 +1,230 @@
+"""`ReplicaSteps`: measures the training steps of ``tf.distribute`` without a collective of its own.
+
+A vector of a few numbers travels as one more gradient in the step's own reduction: the squared
+norm of this replica's gradients, its samples, its times, and what the chief wants. Its sum is the
+same on all replicas, so all of them also learn in the same step that training is to stop. What
+was reduced is written to a ring of rows beside the step, which a thread reads; no step waits for
+the host.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.autograph.impl import api as autograph
+from tensorflow.python.eager import def_function
+from tensorflow.python.ops import control_flow_util
+
+from worker_agent.launcher.patch import Patch
+from worker_agent.tensorflow.ring import RingLayout, RowRing
+
+log = logging.getLogger(__name__)
+
+XLA_STEP = "steps that XLA compiles: remove jit_compile=True"
+
+Announce = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class TracedStep:
+    """What has been planted at the beginning of the step that is being traced.
+
+    Attributes:
+        graph: The graph it stands in.
+        began_at: The moment at which the step's inputs were there.
+        samples: Length of the first input that has one.
+    """
+
+    graph: Any
+    began_at: Any
+    samples: Any
+
+
+class ReplicaSteps:
+    """Measures every step in which a Keras optimizer sums gradients over replicas.
+
+    Args:
+        on_ring: Called once, with the ring that rows are read from.
+        announce: Told what is measured, or why nothing is.
+        boundary: Plants what is to happen between two steps; None where nothing ever does. Takes
+            the tensors that the step waits for, and returns an operation that it waits for, too.
+        on_optimizer: Told the gradients and variables of a step that is traced.
+    """
+
+    def __init__(
+        self,
+        on_ring: Callable[[RowRing], None],
+        announce: Announce,
+        boundary: Callable[[Sequence[Any]], Any] | None = None,
+        on_optimizer: Callable[[Sequence[Any]], None] = lambda _: None,
+    ) -> None:
+        self.on_ring, self.announce = on_ring, announce
+        self.boundary, self.on_optimizer = boundary, on_optimizer
+        self.tracing = threading.local()
+        self.rings: dict[int, RowRing] = {}
+
+    def patches_of_steps(self, mirrored_run: Any) -> tuple[Patch, ...]:
+        """Return the patch of the module that runs a function on each replica."""
+        return (Patch(mirrored_run, "call_for_each_replica", before=self._step_is_called),)
+
+    def patches_of_optimizers(self, owner: Any, name: str) -> tuple[Patch, ...]:
+        """Return the patch of the function that sums gradients, whose last argument they are."""
+        return (Patch(owner, name, before=self._before_sum, result=self._after_sum),)
+
+    # The beginning of a step.
+
+    def _step_is_called(
+        self, strategy: Any, function: Any, arguments: Any = None, options: Any = None
+    ) -> tuple[Any, ...] | None:
+        """Plant a clock before a function that is traced for each replica."""
+        # It calls itself again with the Python function inside.
+        if isinstance(function, def_function.Function) or is_compiled_by_xla():
+            return None
+        if not tf.executing_eagerly():
+            # As TensorFlow does; it would stop at the wrapper, which is not to be converted.
+            function = autograph.tf_convert(function, ag_ctx.control_status_ctx())
+        return strategy, self._with_clock(function), arguments, options
+
+    def _with_clock(self, function: Any) -> Any:
+        def step(*arguments: Any, **options: Any) -> Any:
+            inputs = [
+                each
+                for each in tf.nest.flatten([arguments, options])
+                if isinstance(each, tf.Tensor)
+            ]
+            planted = self._plant(inputs)
+            with tf.control_dependencies(planted):
+                return function(*arguments, **options)
+
+        return tf.autograph.experimental.do_not_convert(step)
+
+    def _plant(self, inputs: Sequence[Any]) -> list[Any]:
+        try:
+            waits = [] if self.boundary is None else [self.boundary(inputs)]
+            # Planted later, it would wait for whatever the step does first.
+            with tf.control_dependencies([*inputs, *waits]):
+                began_at = tf.timestamp()
+            sized = (each for each in inputs if each.shape.rank)
+            first = next(sized, None)
+            samples = tf.constant(0.0) if first is None else tf.cast(tf.shape(first)[0], tf.float32)
+            self.tracing.step = TracedStep(current_graph(), began_at, samples)
+        except Exception:
+            log.exception("scavenger: the steps of this function are not measured")
+            return []
+        return [each for each in waits if each is not None]
+
+    # The reduction.
+
+    def _before_sum(self, *arguments: Any) -> tuple[Any, ...] | None:
+        """Append the vector that travels to the gradients of a replica."""
+        self.tracing.appended = None
+        context = tf.distribute.get_replica_context()
+        pairs = list(arguments[-1])
+        live = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        if context is None or not live:
+            return None
+        if is_compiled_by_xla():
+            self.announce(f"unmeasured: {XLA_STEP}")
+            return None
+        self.on_optimizer(pairs)
+        reduction = ReductionPart(self._ring(context), context, self._traced_step())
+        vector = reduction.vector([gradient for gradient, _ in live])
+        self.tracing.appended = reduction
+        return (*arguments[:-1], [*pairs, (vector, live[-1][1])])
+
+    def _after_sum(self, summed: Any, *_: Any) -> Any:
+        """Take the vector off the summed gradients, and write it down."""
+        reduction, self.tracing.appended = self.tracing.appended, None
+        if reduction is None:
+            return summed
+        *pairs, (vector, _) = summed
+        try:
+            reduction.write([gradient for gradient, _ in pairs if gradient is not None], vector)
+        except Exception:
+            log.exception("scavenger: these steps are not measured; training goes on")
+        return pairs
+
+    def _traced_step(self) -> TracedStep:
+        """Return what was planted in this graph; without a strategy nothing was."""
+        planted: TracedStep | None = getattr(self.tracing, "step", None)
+        if planted is not None and planted.graph is current_graph():
+            return planted
+        return TracedStep(current_graph(), tf.timestamp(), tf.constant(0.0))
+
+    def _ring(self, context: Any) -> RowRing:
+        """Return the ring of this replica; rows are read of the first one of the chief."""
+        place = local_place(context)
+        if place not in self.rings:
+            replicas = int(context.num_replicas_in_sync)
+            self.rings[place] = ring = RowRing(RingLayout(replicas))
+            if place == 0:
+                kind = type(context.strategy).__name__
+                self.announce(f"measured: {kind}, {replicas} replicas")
+                self.on_ring(ring)
+        return self.rings[place]
+
+
+class ReductionPart:
+    """One replica's part of one traced reduction."""
+
+    def __init__(self, ring: RowRing, context: Any, step: TracedStep) -> None:
+        self.ring, self.step = ring, step
+        self.replicas = int(context.num_replicas_in_sync)
+        self.rank = tf.cast(context.replica_id_in_sync_group, tf.int32)
+        self.ready_at: Any = None
+
+    def vector(self, gradients: Sequence[Any]) -> Any:
+        """Return what travels: it is summed with the gradients of the other replicas."""
+        with tf.control_dependencies([values_of(each) for each in gradients]):
+            self.ready_at = tf.timestamp()
+        local = tf.add_n([squared_norm(each) for each in gradients])
+        compute = tf.cast(self.ready_at - self.step.began_at, tf.float32)
+        own = tf.one_hot(self.rank, self.replicas)
+        with tf.device("/cpu:0"):
+            wish, sync = self.ring.wish.read_value(), self.ring.sync_time.read_value()
+        head = tf.stack([local, self.step.samples, wish])
+        return tf.concat([head, own * compute, own * sync], 0)
+
+    def write(self, gradients: Sequence[Any], vector: Any) -> None:
+        """Write what was summed into the ring."""
+        with tf.control_dependencies([*(values_of(each) for each in gradients), vector]):
+            done_at = tf.timestamp()
+        mean = tf.add_n([squared_norm(each) for each in gradients])
+        with tf.device("/cpu:0"):
+            self.ring.write(vector, mean, done_at, tf.cast(done_at - self.ready_at, tf.float32))
+
+
+def squared_norm(gradient: Any) -> Any:
+    """Return ||gradient||²; rows that a sparse gradient names twice are added up first."""
+    if isinstance(gradient, tf.IndexedSlices):
+        rows, places = tf.unique(gradient.indices)
+        gradient = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    # It is fused, and makes no copy; half of the sum of squares.
+    return 2.0 * tf.nn.l2_loss(tf.cast(gradient, tf.float32))
+
+
+def values_of(gradient: Any) -> Any:
+    """Return the tensor of a gradient, which may be sparse."""
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def current_graph() -> Any:
+    """Return what operations are added to; the same object for all that run at once."""
+    return tf.compat.v1.get_default_graph()
+
+
+def is_compiled_by_xla() -> bool:
+    """Whether XLA compiles what is being traced; it knows neither clocks nor host functions."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(current_graph()))
+
+
+def local_place(context: Any) -> int:
+    """Return the number of a replica among those of this process."""
+    found = getattr(context, "_replica_id_in_sync_group", 0)
+    return found if isinstance(found, int) else 0
