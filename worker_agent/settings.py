@@ -31,6 +31,8 @@ class InstrumentationSettings:
         workers: Number of those processes.
         is_under_torchrun: Whether torchrun started this process; it takes any code but 0
             for a failure.
+        rebatch: Samples of all processes to which data sets of ``tf.distribute`` are set; None
+            leaves them as they are.
     """
 
     rows: str | None = None
@@ -45,6 +47,7 @@ class InstrumentationSettings:
     rank: int = 0
     workers: int = 1
     is_under_torchrun: bool = False
+    rebatch: int | None = None
 
 
 def inherited_environment() -> dict[str, str]:
@@ -67,6 +70,7 @@ def read_instrumentation_settings() -> InstrumentationSettings:
         rank=int(os.environ.get("RANK", "0")),
         workers=int(os.environ.get("WORLD_SIZE", "1")),
         is_under_torchrun="TORCHELASTIC_USE_AGENT_STORE" in os.environ,
+        rebatch=None if (batch := os.environ.get("SCAVENGER_REBATCH")) is None else int(batch),
     )
 
 

@@ -11,14 +11,17 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from scavenger.protocol import Directive
 from worker_agent.rendezvous.store import KeyValueClient, KeyValueServer
+from worker_agent.settings import InstrumentationSettings
 
 BOOT_DIRECTORY = Path(__file__).parent / "boot"
 # The script's processes must not report for the machine, nor join the job by themselves.
@@ -226,6 +229,8 @@ LOST_PEERS = "lost the others"
 NOT_DISTRIBUTED = "trains alone"
 STEPS_BEFORE_VERDICT = 10  # after which a script that has met no other process counts as alone
 
+EXIT_STOPPED = 75  # EX_TEMPFAIL: training stopped cleanly and continues in a new process
+
 PEER_LOSS_SIGNS = (
     "connection closed by peer",
     "connection reset by peer",
@@ -237,6 +242,26 @@ PEER_LOSS_SIGNS = (
 )
 
 
+PEER_LOSS_ERRORS = {
+    *("DistBackendError", "DistNetworkError"),  # of PyTorch
+    *("UnavailableError", "AbortedError", "DeadlineExceededError"),  # of TensorFlow
+}
+
+
+def write_outcome(settings: InstrumentationSettings, outcome: str) -> None:
+    """Tell the launcher how training ended, which an exit code cannot."""
+    if settings.outcome is not None:
+        Path(settings.outcome).write_text(outcome)
+
+
+def stop_process(settings: InstrumentationSettings) -> NoReturn:
+    """End this process at once: the script would handle an exception as a failure."""
+    write_outcome(settings, STOPPED_AT_BOUNDARY)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0 if settings.is_under_torchrun else EXIT_STOPPED)
+
+
 def is_peer_loss(error: BaseException) -> bool:
     """Whether an exception of the script means that another process of its job disappeared.
 
@@ -245,4 +270,4 @@ def is_peer_loss(error: BaseException) -> bool:
     """
     text = str(error).lower()
     is_torch = isinstance(error, RuntimeError) and any(sign in text for sign in PEER_LOSS_SIGNS)
-    return is_torch or type(error).__name__ in ("DistBackendError", "DistNetworkError")
+    return is_torch or type(error).__name__ in PEER_LOSS_ERRORS

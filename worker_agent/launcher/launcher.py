@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from scavenger.measurement.steps import StepRow
-from scavenger.protocol import Directive, FinishReason, Hello, Regrouped, StopAtProgress
+from scavenger.protocol import (
+    Directive,
+    FinishReason,
+    Hello,
+    Progress,
+    Regrouped,
+    StopAtMetric,
+    StopAtProgress,
+)
 from scavenger.worker_env import WorkerEnv
 from worker_agent.launcher.environment import (
     LOST_PEERS,
@@ -42,6 +50,7 @@ from worker_agent.launcher.step_records import (
 )
 from worker_agent.state.bucket import open_bucket, progress_of
 from worker_agent.state.progress import TrainingProgress
+from worker_agent.telemetry.metrics import MetricRecorder
 from worker_agent.telemetry.reporter import (
     DEFAULT_REPORT_INTERVAL,
     PROBING_REPORT_INTERVAL,
@@ -120,6 +129,7 @@ class Launcher:
         self.child: subprocess.Popen[bytes] | None = None
         self.progress = TrainingProgress()
         self.is_ending = self.is_over = self.is_resumed = self.has_warned = False
+        self.recorder = MetricRecorder()
         self.framework = ""  # only what is measured tells what a script trains with
         self.news: Regrouped | None = None
         self.row_at = time.monotonic()
@@ -155,7 +165,7 @@ class Launcher:
             return False
         generation = self._current_directive.generation
         log.warning("generation %d lost one of its members", generation)
-        self.reporter.update_progress(self.progress.to_message(generation), broken=generation)
+        self.reporter.update_progress(self._message(), broken=generation)
         return self._current_directive.config.workers > 1
 
     def _refuse(self) -> int:
@@ -171,9 +181,10 @@ class Launcher:
 
     def _conclude(self, code: int) -> int:
         """Report the end of the command to the controller, unless it failed."""
-        # The launcher sees no metric, so the script's own end does not mean that it is reached.
+        # The script's own end does not mean that a metric is reached.
         stop = self._current_directive.stop
-        how: FinishReason = "target" if isinstance(stop, StopAtProgress) else "exhausted"
+        is_reached = isinstance(stop, StopAtProgress) or self._has_reached_goal()
+        how: FinishReason = "target" if is_reached else "exhausted"
         if self.is_over:
             return self._report_finish(how)
         if code == 0 and self.rank == 0:
@@ -182,9 +193,14 @@ class Launcher:
             self.reporter.flush()
         return code
 
+    def _has_reached_goal(self) -> bool:
+        stop = self._current_directive.stop
+        value = self.recorder.metrics.get(stop.metric) if isinstance(stop, StopAtMetric) else None
+        return isinstance(stop, StopAtMetric) and value is not None and stop.reached(value)
+
     def _report_finish(self, how: FinishReason) -> int:
-        generation = 0 if self.directive is None else self.directive.generation
-        self.reporter.close(self.progress.to_message(generation), how, FINAL_REPORT_TIMEOUT)
+        at_end = self.progress.to_message(0) if self.directive is None else self._message()
+        self.reporter.close(at_end, how, FINAL_REPORT_TIMEOUT)
         return 0
 
     # Directives.
@@ -286,7 +302,7 @@ class Launcher:
         try:
             self.child = subprocess.Popen(
                 fill_command(self.command, self.rank, places),
-                env=instrumented_environment(ours, self.files.to_environment()),
+                env=instrumented_environment(ours, self._added_environment()),
             )
             while (code := self._wait(self.child)) is None:
                 rows += self._report(tail.read())
@@ -300,6 +316,12 @@ class Launcher:
         if self.rank == 0:
             write_job_progress(self._progress_file, self.progress)
         return CommandRun(code, self._outcome(), rows)
+
+    def _added_environment(self) -> dict[str, str]:
+        """Return what the instrumentation reads; only `control` changes what a script trains on."""
+        batch = str(self._current_directive.config.global_batch)
+        rebatch = {"SCAVENGER_REBATCH": batch} if self.level == "control" else {}
+        return {**self.files.to_environment(), **rebatch}
 
     def _fetch_checkpoint(self) -> None:
         """Fetch what machines that are gone have put into the bucket, if the disk has less."""
@@ -351,11 +373,19 @@ class Launcher:
             self.progress = replace(self.progress.after_iteration(directive), samples=samples)
             measured = {name: getattr(row, name) for name in MEASURED_COLUMNS}
             generation, iteration = directive.generation, self.progress.iteration
-            self.reporter.record(StepRow(generation, iteration, loss=None, **measured))
-        message = self.progress.to_message(directive.generation)
-        self.reporter.update_progress(message, regrouped=self._news())
+            for name, value in row.metrics.items():
+                self.recorder.record_number(name, value, iteration)
+            loss = self.recorder.metrics.get("loss")
+            self.reporter.record(StepRow(generation, iteration, loss=loss, **measured))
+        self.reporter.update_progress(self._message(), regrouped=self._news())
         self._check_progress()
         return len(rows)
+
+    def _message(self) -> Progress:
+        """Return where training stands, with what the framework told of its metrics."""
+        message = self.progress.to_message(self._current_directive.generation)
+        odd = dict(self.recorder.not_finite)
+        return replace(message, metrics=self.recorder.finite_metrics(), not_finite=odd)
 
     def _news(self) -> Regrouped | None:
         """With the first rows of a generation, report how long the change took."""
@@ -389,6 +419,8 @@ class Launcher:
         """Stop at the job's target: the script counts its own epochs, but not across restarts."""
         if self.level == "control" and self.is_resumed:
             self.is_over = self.progress.epochs >= self._current_directive.stop.max_progress
+        if self.level == "control" and self._has_reached_goal():
+            self.is_over = True
         if self.is_over:
             self.files.stop_request.touch()
 

@@ -12,9 +12,9 @@ import json
 import logging
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -64,6 +64,7 @@ class MeasuredStep:
         mean_compute_time: Mean over ranks.
         fastest_compute_time: Of the fastest rank.
         framework: What trains, by its name in job documents; empty before it is written down.
+        metrics: What the framework told of itself since the row before, by name.
     """
 
     iteration: int
@@ -77,6 +78,7 @@ class MeasuredStep:
     mean_compute_time: float
     fastest_compute_time: float
     framework: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 def combine_ranks(parts: Sequence[RankStep]) -> MeasuredStep:
@@ -130,6 +132,11 @@ class StepFileWriter:
         self.path, self.framework = path, framework
         self.file: TextIO | None = None
         self.is_mine = True
+        self.metrics: dict[str, float] = {}
+
+    def add_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Write metrics with the next row."""
+        self.metrics = {**self.metrics, **metrics}
 
     def write(self, row: MeasuredStep) -> None:
         if not self.is_mine:
@@ -140,7 +147,8 @@ class StepFileWriter:
             if self.file is None:
                 self.file = self.path.open("a", buffering=1)
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.file.write(to_line(replace(row, framework=self.framework)))
+            metrics, self.metrics = self.metrics, {}
+            self.file.write(to_line(replace(row, framework=self.framework, metrics=metrics)))
         except BlockingIOError:
             self.is_mine = False
         except OSError as error:

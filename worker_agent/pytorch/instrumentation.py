@@ -35,6 +35,8 @@ from worker_agent.launcher.environment import (
     NOT_DISTRIBUTED,
     STEPS_BEFORE_VERDICT,
     is_peer_loss,
+    stop_process,
+    write_outcome,
 )
 from worker_agent.launcher.patch import Patch
 from worker_agent.launcher.rank_aggregator import STORE_TIMEOUT, RankAggregator
@@ -118,7 +120,7 @@ class Instrumentation:
 
     def _script_fails(self, kind: Any, error: BaseException, trace: Any) -> None:
         if self.restart is not None and is_peer_loss(error):
-            self.restart.write_outcome(LOST_PEERS)
+            write_outcome(self.restart.settings, LOST_PEERS)
 
     # What happens in training.
 
@@ -131,7 +133,7 @@ class Instrumentation:
             and self.restart is not None
             and self._trains_alone(self.restart)
         ):
-            self.restart.write_outcome(NOT_DISTRIBUTED)
+            write_outcome(self.restart.settings, NOT_DISTRIBUTED)
         if self.timer.was_ever_averaged or optimizer is self.steps_of:
             self.timer.step_ends()
 
@@ -185,7 +187,7 @@ class Instrumentation:
         except Exception:
             log.exception("scavenger: no checkpoint was written; the restart uses an older one")
         aggregator.close()
-        restart.exit_process()
+        stop_process(restart.settings)
 
     def _save(self, restart: WarmRestart, model: nn.Module | None) -> None:
         restart.save(model, self._progress)

@@ -9,12 +9,10 @@ come back. Plain variables of the script do not: its epoch and its place in the 
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from weakref import ref
 
 import torch
@@ -25,7 +23,6 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from worker_agent.errors import StateRefused
-from worker_agent.launcher.environment import STOPPED_AT_BOUNDARY
 from worker_agent.launcher.patch import AnyFunction, Patch
 from worker_agent.pytorch.state import TrainingState
 from worker_agent.pytorch.transfer import broadcast_tensor
@@ -35,7 +32,6 @@ from worker_agent.state.progress import Stateful, TrainingProgress
 
 log = logging.getLogger(__name__)
 
-EXIT_STOPPED = 75  # EX_TEMPFAIL: training stopped cleanly and continues in a new process
 RESTART_TIMEOUT = timedelta(minutes=5)
 
 
@@ -99,18 +95,6 @@ class WarmRestart:
         """Wait for the checkpoint that is being written."""
         if self.checkpointer is not None:
             self.checkpointer.close(RESTART_TIMEOUT.total_seconds())
-
-    def write_outcome(self, outcome: str) -> None:
-        """Tell the launcher how training ended, which an exit code cannot."""
-        if self.settings.outcome is not None:
-            Path(self.settings.outcome).write_text(outcome)
-
-    def exit_process(self) -> NoReturn:
-        """End this process at once: the script would handle an exception as a failure."""
-        self.write_outcome(STOPPED_AT_BOUNDARY)
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(0 if self.settings.is_under_torchrun else EXIT_STOPPED)
 
     def _state(self, model: nn.Module | None) -> TrainingState | None:
         """Return the state of training; None if it is more than a checkpoint can hold."""

@@ -12,17 +12,33 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.launcher.environment import NOT_DISTRIBUTED, STEPS_BEFORE_VERDICT
+from worker_agent.launcher.environment import (
+    LOST_PEERS,
+    NOT_DISTRIBUTED,
+    STEPS_BEFORE_VERDICT,
+    is_peer_loss,
+    write_outcome,
+)
 from worker_agent.launcher.patch import Patch
 from worker_agent.launcher.step_records import MeasuredStep, StepFileWriter
 from worker_agent.settings import InstrumentationSettings, read_instrumentation_settings
+from worker_agent.state.progress import TrainingProgress
+from worker_agent.tensorflow.fit import (
+    Metrics,
+    patches_of_callbacks,
+    patches_of_data_sets,
+    patches_of_keras_fit,
+)
 from worker_agent.tensorflow.replica_steps import ReplicaSteps
 from worker_agent.tensorflow.ring import RowRing
+from worker_agent.tensorflow.warm_restart import KerasRestart
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +57,32 @@ class TensorFlowInstrumentation:
     Args:
         settings: What the launcher wants of this process.
         on_row: Takes every row; called in a background thread.
+        on_metrics: Takes the metrics of an epoch; called in the training thread.
     """
 
     def __init__(
-        self, settings: InstrumentationSettings, on_row: Callable[[MeasuredStep], None]
+        self,
+        settings: InstrumentationSettings,
+        on_row: Callable[[MeasuredStep], None],
+        on_metrics: Callable[[Metrics], None],
     ) -> None:
-        self.settings, self.on_row = settings, on_row
-        self.steps = ReplicaSteps(self._read_from, self.announce)
+        self.settings, self.on_row, self.on_metrics = settings, on_row, on_metrics
+        self.restart: KerasRestart | None = None
+        if settings.stop_request is not None:
+            self.restart = KerasRestart(
+                settings, self._progress, self._go_on_from, self._read_last_rows
+            )
+        self.steps = ReplicaSteps(
+            self._read_from,
+            self.announce,
+            on_variables=self._note_variables,
+            between_steps=None if self.restart is None else self._between_steps,
+        )
         self.ring: RowRing | None = None
         self.announced: str | None = None
+        self.restored = TrainingProgress()
         self.rows = 0
+        self.reading = threading.Lock()
         self.process = os.getpid()
         self.closing = threading.Event()
         # A daemon thread: a script whose main thread has ended must still be able to exit.
@@ -62,14 +94,26 @@ class TensorFlowInstrumentation:
             print(f"scavenger: {text}", file=sys.stderr, flush=True)
         self.announced = self.announced or text
 
+    def patches_of_checkpoints(self, owner: Any, name: str) -> tuple[Patch, ...]:
+        """Return the patch of a method that restores what the script has saved at a path."""
+        return () if self.restart is None else self.restart.patches_of_checkpoints(owner, name)
+
+    def patches_of_data_sets(self, owner: Any) -> tuple[Patch, ...]:
+        """Return the patches by which data sets have the job's batch."""
+        batch = self.settings.rebatch
+        return () if batch is None else patches_of_data_sets(owner, batch)
+
+    def script_fails(self, _: Any, error: BaseException, __: Any) -> None:
+        """Tell the launcher of an error that means that another process is gone."""
+        if self.restart is not None and is_peer_loss(error):
+            write_outcome(self.settings, LOST_PEERS)
+
     def close(self) -> None:
         """Write the rows of the last steps."""
         if self.process != os.getpid():
             return
-        self.closing.set()
         if self.ring is not None:
-            self.thread.join(2 * READING_PERIOD)
-            self._take(self.ring, is_last=True)
+            self._read_last_rows()
         elif not OTHER_FRAMEWORKS & sys.modules.keys():
             self.announce(f"unmeasured: {NOTHING_SEEN}")
 
@@ -79,38 +123,75 @@ class TensorFlowInstrumentation:
             self.thread.start()
 
     def _run(self) -> None:
+        stop = self.settings.stop_request
         while self.ring is not None and not self.closing.wait(READING_PERIOD):
             self._take(self.ring)
+            if self.restart is None or self.settings.rank != 0:
+                continue
+            if stop is not None and Path(stop).exists():
+                self.steps.signals.wish.assign(1.0)
+            if self.restart.is_checkpoint_due:
+                self.steps.signals.gate.assign_add(1.0)
+
+    def _read_last_rows(self) -> None:
+        self.closing.set()
+        if self.ring is not None:
+            self._take(self.ring, is_last=True)
 
     def _take(self, ring: RowRing, *, is_last: bool = False) -> None:
         try:
-            for row in ring.take(is_last=is_last):
-                self.rows += 1
-                if self.settings.rank == 0:
-                    self.on_row(row)
+            with self.reading:
+                for row in ring.take(is_last=is_last):
+                    self.rows += 1
+                    if self.settings.rank == 0:
+                        self.on_row(row)
         except Exception:
             self.ring = None
             log.exception("scavenger: steps are no longer read; training goes on unmeasured")
         if self.rows >= STEPS_BEFORE_VERDICT and self._trains_alone(ring):
-            self._write_outcome(NOT_DISTRIBUTED)
+            write_outcome(self.settings, NOT_DISTRIBUTED)
+
+    # Between two steps.
+
+    def _note_variables(self, variables: Sequence[Any]) -> None:
+        if self.restart is not None:
+            self.restart.on_variables(variables)
+
+    def _between_steps(self) -> None:
+        if self.restart is not None:
+            self.restart.between_steps(self.steps.signals)
+
+    def _go_on_from(self, progress: TrainingProgress) -> None:
+        self.restored = progress
+
+    def _progress(self) -> TrainingProgress:
+        """Return where training stands between two steps."""
+        ring, before = self.ring, self.restored
+        if ring is None:
+            return before
+        self._take(ring)
+        iteration, samples = before.iteration + ring.read, before.samples + ring.samples
+        return replace(before, iteration=iteration, samples=samples)
 
     def _trains_alone(self, ring: RowRing) -> bool:
         """Whether this is one of several processes of which each trains the whole job."""
         return self.settings.workers > 1 and ring.layout.replicas == 1
-
-    def _write_outcome(self, outcome: str) -> None:
-        if self.settings.outcome is not None:
-            Path(self.settings.outcome).write_text(outcome)
 
 
 ACTIVE: list[TensorFlowInstrumentation] = []
 
 
 def install_steps() -> None:
-    """Patch the function that runs another one on each replica."""
+    """Patch the function that runs another one on each replica, and what restores a checkpoint."""
+    from tensorflow.python.checkpoint.checkpoint import Checkpoint
     from tensorflow.python.distribute import mirrored_run
+    from tensorflow.python.distribute.distribute_lib import StrategyBase
 
     patch(lambda each: each.steps.patches_of_steps(mirrored_run))
+    patch(lambda each: each.patches_of_checkpoints(Checkpoint, "restore"))
+    patch(lambda each: each.patches_of_data_sets(StrategyBase))
+    # Lets the launcher tell a script that failed from one that lost its peers.
+    patch(lambda each: (Patch(sys, "excepthook", before=each.script_fails),))
 
 
 def install_keras() -> None:
@@ -120,10 +201,24 @@ def install_keras() -> None:
     patch(lambda each: each.steps.patches_of_optimizers(loaded.TFOptimizer, name))
 
 
+def install_keras_fit() -> None:
+    """Patch ``fit`` of Keras 3 on TensorFlow, which is imported with its callbacks."""
+    loaded = sys.modules["keras.src.backend.tensorflow.trainer"]
+    patch(lambda _: patches_of_keras_fit(loaded))
+    callbacks = loaded.callbacks_module.CallbackList
+    patch(lambda each: patches_of_callbacks(callbacks, each.on_metrics, are_summed=False))
+
+
 def install_tf_keras() -> None:
     """Patch the optimizers of tf_keras."""
     loaded = sys.modules["tf_keras.src.optimizers.utils"]
     patch(lambda each: each.steps.patches_of_optimizers(loaded, "all_reduce_sum_gradients"))
+
+
+def install_tf_keras_fit() -> None:
+    """Patch the callbacks of tf_keras."""
+    callbacks = sys.modules["tf_keras.src.callbacks"].CallbackList
+    patch(lambda each: patches_of_callbacks(callbacks, each.on_metrics, are_summed=True))
 
 
 def patch(patches: Callable[[TensorFlowInstrumentation], tuple[Patch, ...]]) -> None:
@@ -144,8 +239,8 @@ def open_instrumentation() -> TensorFlowInstrumentation | None:
     if settings.rows is None:
         return None
     if not ACTIVE:
-        on_row = StepFileWriter(Path(settings.rows), "tensorflow").write
-        ACTIVE.append(TensorFlowInstrumentation(settings, on_row))
+        file = StepFileWriter(Path(settings.rows), "tensorflow")
+        ACTIVE.append(TensorFlowInstrumentation(settings, file.write, file.add_metrics))
         atexit.register(ACTIVE[0].close)
     (instrumentation,) = ACTIVE
     if is_too_old(tf.__version__):

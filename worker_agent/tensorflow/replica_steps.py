@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +23,7 @@ from tensorflow.python.eager import def_function
 from tensorflow.python.ops import control_flow_util
 
 from worker_agent.launcher.patch import Patch
-from worker_agent.tensorflow.ring import RingLayout, RowRing
+from worker_agent.tensorflow.ring import RingLayout, RowRing, StepSignals
 
 log = logging.getLogger(__name__)
 
@@ -52,22 +53,29 @@ class ReplicaSteps:
     Args:
         on_ring: Called once, with the ring that rows are read from.
         announce: Told what is measured, or why nothing is.
-        boundary: Plants what is to happen between two steps; None where nothing ever does. Takes
-            the tensors that the step waits for, and returns an operation that it waits for, too.
-        on_optimizer: Told the gradients and variables of a step that is traced.
+        on_variables: Told the variables that a step trains when it is traced.
+        between_steps: Called before the first step and whenever ``signals.gate`` is set; None where
+            nothing is to be done between steps.
     """
 
     def __init__(
         self,
         on_ring: Callable[[RowRing], None],
         announce: Announce,
-        boundary: Callable[[Sequence[Any]], Any] | None = None,
-        on_optimizer: Callable[[Sequence[Any]], None] = lambda _: None,
+        on_variables: Callable[[Sequence[Any]], None],
+        between_steps: Callable[[], None] | None,
     ) -> None:
         self.on_ring, self.announce = on_ring, announce
-        self.boundary, self.on_optimizer = boundary, on_optimizer
+        self.on_variables, self.between_steps = on_variables, between_steps
         self.tracing = threading.local()
         self.rings: dict[int, RowRing] = {}
+
+    @cached_property
+    def signals(self) -> StepSignals:
+        """Made with the first step: the script configures its devices before."""
+        made = StepSignals()
+        made.gate.assign(float(self.between_steps is not None))
+        return made
 
     def patches_of_steps(self, mirrored_run: Any) -> tuple[Patch, ...]:
         """Return the patch of the module that runs a function on each replica."""
@@ -106,8 +114,9 @@ class ReplicaSteps:
 
     def _plant(self, inputs: Sequence[Any]) -> list[Any]:
         try:
-            waits = [] if self.boundary is None else [self.boundary(inputs)]
-            # Planted later, it would wait for whatever the step does first.
+            work = self.between_steps
+            waits = [] if work is None else [self._plant_gate(work, inputs)]
+            # Planted later, it would wait for the first part of the step.
             with tf.control_dependencies([*inputs, *waits]):
                 began_at = tf.timestamp()
             sized = (each for each in inputs if each.shape.rank)
@@ -117,7 +126,21 @@ class ReplicaSteps:
         except Exception:
             log.exception("scavenger: the steps of this function are not measured")
             return []
-        return [each for each in waits if each is not None]
+        return waits
+
+    def _plant_gate(self, work: Callable[[], None], inputs: Sequence[Any]) -> Any:
+        """Return an operation that does what is asked between the step before and this one."""
+
+        def do_work() -> int:
+            work()
+            return 0
+
+        with tf.device("/cpu:0"), tf.control_dependencies(inputs):
+            return tf.cond(
+                self.signals.gate.read_value() > 0,
+                lambda: tf.ensure_shape(tf.py_function(do_work, [], tf.int32), []),
+                lambda: tf.constant(0),
+            )
 
     # The reduction.
 
@@ -132,7 +155,7 @@ class ReplicaSteps:
         if is_compiled_by_xla():
             self.announce(f"unmeasured: {XLA_STEP}")
             return None
-        self.on_optimizer(pairs)
+        self.on_variables([variable for _, variable in live])
         reduction = ReductionPart(self._ring(context), context, self._traced_step())
         vector = reduction.vector([gradient for gradient, _ in live])
         self.tracing.appended = reduction
@@ -162,7 +185,7 @@ class ReplicaSteps:
         place = local_place(context)
         if place not in self.rings:
             replicas = int(context.num_replicas_in_sync)
-            self.rings[place] = ring = RowRing(RingLayout(replicas))
+            self.rings[place] = ring = RowRing(RingLayout(replicas), self.signals)
             if place == 0:
                 kind = type(context.strategy).__name__
                 self.announce(f"measured: {kind}, {replicas} replicas")
@@ -187,7 +210,8 @@ class ReductionPart:
         compute = tf.cast(self.ready_at - self.step.began_at, tf.float32)
         own = tf.one_hot(self.rank, self.replicas)
         with tf.device("/cpu:0"):
-            wish, sync = self.ring.wish.read_value(), self.ring.sync_time.read_value()
+            wish = self.ring.signals.wish.read_value()
+            sync = self.ring.sync_time.read_value()
         head = tf.stack([local, self.step.samples, wish])
         return tf.concat([head, own * compute, own * sync], 0)
 

@@ -46,6 +46,27 @@ class RingLayout:
         return list(map(float, row[self.TIMES + self.replicas :]))
 
 
+class StepSignals:
+    """What is asked of this process between two of its steps, in the memory of the host.
+
+    Attributes:
+        wish: What the chief wants of all: more than 0 to stop after the step.
+        agreed: What all replicas have learnt of that, the same on each after the same step.
+        gate: More than 0 where something is to be done before the next step.
+    """
+
+    def __init__(self) -> None:
+        with tf.init_scope(), tf.device("/cpu:0"):
+            self.wish = make_variable(np.float32(0), "wish")
+            self.agreed = make_variable(np.float32(0), "agreed")
+            self.gate = make_variable(np.float32(0), "gate")
+
+    def agree(self, wish: Any) -> None:
+        """Add the operations that take note of what was summed."""
+        self.agreed.assign(wish)
+        self.gate.assign_add(wish)
+
+
 class RowRing:
     """The last steps of one replica, in the memory of the host.
 
@@ -53,20 +74,18 @@ class RowRing:
     script.
 
     Attributes:
-        wish: What the chief wants of all: more than 0 to stop after the step.
         sync_time: Seconds that synchronisation took this replica in the last step.
-        reduced_wish: What all replicas learnt in the last step.
+        read: Number of the last step that was read, from 1.
+        samples: Samples of the steps that were read.
     """
 
-    def __init__(self, layout: RingLayout) -> None:
-        self.layout = layout
+    def __init__(self, layout: RingLayout, signals: StepSignals) -> None:
+        self.layout, self.signals = layout, signals
         with tf.init_scope(), tf.device("/cpu:0"):
             self.rows = make_variable(np.zeros((ROWS, layout.columns)), "rows")
             self.steps = make_variable(np.int64(0), "steps")
-            self.wish = make_variable(np.float32(0), "wish")
-            self.reduced_wish = make_variable(np.float32(0), "reduced_wish")
             self.sync_time = make_variable(np.float32(0), "sync_time")
-        self.read = 0
+        self.read = self.samples = 0
         self.held: npt.NDArray[np.float64] | None = None
         self.ended_at: float | None = None
 
@@ -77,7 +96,7 @@ class RowRing:
         row = tf.concat([head, tf.cast(vector, tf.float64)], 0)
         self.rows.scatter_nd_update([[number % ROWS]], [row])
         self.sync_time.assign(sync_time)
-        self.reduced_wish.assign(vector[self.layout.WISH - self.layout.LOCAL])
+        self.signals.agree(vector[self.layout.WISH - self.layout.LOCAL])
 
     def take(self, *, is_last: bool = False) -> Iterator[MeasuredStep]:
         """Yield the steps since the last call; the newest one only once the next has told of it.
@@ -89,6 +108,7 @@ class RowRing:
         fresh = rows[rows[:, self.layout.NUMBER] > self.read]
         for row in fresh[np.argsort(fresh[:, self.layout.NUMBER])]:
             self.read = int(row[self.layout.NUMBER])
+            self.samples += int(row[self.layout.SAMPLES])
             if self.held is not None:
                 yield self._complete(self.held, min(self.layout.previous_sync_times(row)))
             self.held = row

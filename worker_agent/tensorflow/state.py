@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from worker_agent.state.progress import (
 )
 from worker_agent.state.seeds import mix_seed
 from worker_agent.tensorflow.optimizer import backing_variable
-from worker_agent.transport.mesh import Mesh
+from worker_agent.transport.connection import Buffer
 
 Array = npt.NDArray[Any]
 FRAMEWORK_NAME = "tensorflow"
@@ -85,6 +85,16 @@ class KerasStateManifest:
 _MANIFEST: TypeAdapter[KerasStateManifest] = TypeAdapter(KerasStateManifest)
 
 
+class StateChannel(Protocol):
+    """Carries a state from one process to others; a `Mesh` is one."""
+
+    def send(self, content: Sequence[Buffer], receivers: Collection[int]) -> None:
+        """Send bytes to processes of these ranks."""
+
+    def receive(self, source: int) -> Buffer:
+        """Return what a process sends."""
+
+
 class KerasState:
     """Everything of a training process that the next iteration depends on.
 
@@ -104,17 +114,17 @@ class KerasState:
         self.extra_state = dict(extra_state or {})
         encode(collect_states(self.extra_state))
 
-    def receive(self, mesh: Mesh, source: int) -> TrainingProgress:
+    def receive(self, channel: StateChannel, source: int) -> TrainingProgress:
         """Take over the state that a member sends; returns its progress.
 
         Raises:
             StateRefused: The state cannot be sent, or does not fit here; nothing was changed.
             GenerationBroken: A member is gone.
         """
-        said = _MANIFEST.validate_json(bytes(mesh.receive(source)))
+        said = _MANIFEST.validate_json(bytes(channel.receive(source)))
         if said.refusal:
             raise StateRefused(said.refusal)
-        content = mesh.receive(source)
+        content = memoryview(channel.receive(source))
         arrays, start = {}, 0
         for name, info in said.arrays.items():
             arrays[name] = info.read(content[start : start + info.size])
@@ -162,7 +172,9 @@ class KerasState:
                 words = np.array([mixed & SEED_BITS, mixed >> 32 & SEED_BITS])
                 variable.assign(words.astype(variable.dtype.as_numpy_dtype))
 
-    def send(self, mesh: Mesh, receivers: Collection[int], progress: TrainingProgress) -> None:
+    def send(
+        self, channel: StateChannel, receivers: Collection[int], progress: TrainingProgress
+    ) -> None:
         """Send the state to members that receive it.
 
         Raises:
@@ -173,22 +185,26 @@ class KerasState:
             encoded = encode(self._states())
         except StateRefused as refused:
             said = KerasStateManifest(progress, None, {}, refusal=str(refused))
-            mesh.send([to_json(said, inf_nan_mode="strings")], receivers)
+            channel.send([to_json(said, inf_nan_mode="strings")], receivers)
             raise
         facts = {name: ArrayInfo.of(array) for name, array in encoded.arrays.items()}
         said = KerasStateManifest(progress, encoded.tree, facts)
-        mesh.send([to_json(said, inf_nan_mode="strings")], receivers)
+        channel.send([to_json(said, inf_nan_mode="strings")], receivers)
         content = [
             np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             for array in encoded.arrays.values()
         ]
-        mesh.send(content, receivers)
+        channel.send(content, receivers)
+
+    def _copies(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Return each variable of this process, once for each of its replicas here."""
+        return {
+            "model": [copies_of(each) for each in self.model.variables],
+            "optimizer": [copies_of(each) for each in self.optimizer.variables],
+        }
 
     def _variables(self) -> dict[str, list[Any]]:
-        return {
-            "model": [backing_variable(each) for each in self.model.variables],
-            "optimizer": [backing_variable(each) for each in self.optimizer.variables],
-        }
+        return {kind: [each[0] for each in found] for kind, found in self._copies().items()}
 
     def _states(self) -> dict[str, Any]:
         """Return everything that is the same on all workers."""
@@ -214,15 +230,22 @@ class KerasState:
             raise StateRefused(
                 f"the state contains objects named {names}; this script has {mine_too}"
             )
-        for kind, mine in self._variables().items():
-            for place, variable in enumerate(mine):
-                variable.assign(state[kind][place])
+        for kind, copies in self._copies().items():
+            for place, own in enumerate(copies):
+                for variable in own:
+                    variable.assign(state[kind][place])
         for name, stateful in self.extra_state.items():
             try:
                 stateful.load_state_dict(state["carried"][name])
             except KERAS_STATE_ERRORS as error:
                 raise StateRefused(f"the state cannot be taken over: {name}: {error!r}") from error
         return state
+
+
+def copies_of(variable: Any) -> tuple[Any, ...]:
+    """Return a variable's copies in this process; several where a strategy mirrors it."""
+    backing = backing_variable(variable)
+    return tuple(getattr(backing, "values", (backing,)))
 
 
 def encode(state: object) -> EncodedState:

@@ -7,28 +7,13 @@ a row is complete two iterations after its own.
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import Any
 
 from scavenger.measurement.steps import StepRow
-from scavenger.protocol import NotFinite
 from worker_agent.frameworks import StepSummary, detach_tensor
-
-MAX_METRIC_NAME = 256
-# What float() of a script's own object may raise.
-CONVERSION_ERRORS = (
-    TypeError,
-    ValueError,
-    RuntimeError,
-    ArithmeticError,
-    LookupError,
-    AttributeError,
-)
-
-log = logging.getLogger(__name__)
+from worker_agent.telemetry.metrics import MetricRecorder
 
 # Columns of a row that the strategy's summary has under the same name.
 AGREED_COLUMNS = {f.name for f in fields(StepRow)} & {f.name for f in fields(StepSummary)}
@@ -36,25 +21,19 @@ AGREED_COLUMNS = {f.name for f in fields(StepRow)} & {f.name for f in fields(Ste
 LoggedValue = tuple[Any, int]  # a value, and the iteration it was logged in
 
 
-class StepRecorder:
+class StepRecorder(MetricRecorder):
     """Collects metrics and completes rows.
 
     Attributes:
         metrics: Last value of everything logged; tensors appear one iteration late.
-        not_finite: Metrics that were NaN or infinite at some time.
-        has_changed: Whether a value became NaN or infinite, or finite again, since this was unset.
         rows: Rows completed in this generation.
     """
 
     def __init__(self) -> None:
-        self.metrics: dict[str, float] = {}
-        self.not_finite: dict[str, NotFinite] = {}
-        self.has_changed = False
-        self.last_finite: dict[str, float] = {}  # of what is not finite now
+        super().__init__()
         self.tensors: dict[str, LoggedValue] = {}
         self.old_tensors: dict[str, LoggedValue] = {}
         self.later_numbers: dict[str, LoggedValue] = {}  # logged after a tensor that is not read
-        self.left_out: set[str] = set()
         self.start_generation()
 
     def start_generation(self) -> None:
@@ -80,52 +59,13 @@ class StepRecorder:
                 self.later_numbers[name] = value, iteration
                 self.tensors.pop(name, None)
             else:
-                self._record_number(name, value, iteration)
+                self.record_number(name, value, iteration)
 
     def read_tensors(self) -> None:
         """Read the tensors logged one iteration ago; this iteration's are kept for the next."""
         for name, (value, iteration) in [*self.old_tensors.items(), *self.later_numbers.items()]:
-            self._record_number(name, value, iteration)
+            self.record_number(name, value, iteration)
         self.old_tensors, self.tensors, self.later_numbers = self.tensors, {}, {}
-
-    def _record_number(self, name: str, value: Any, iteration: int) -> None:
-        try:
-            if not (len(name) <= MAX_METRIC_NAME and name.isprintable()):
-                raise ValueError(f"a name is at most {MAX_METRIC_NAME} printable characters")
-            number = float(value)
-        except CONVERSION_ERRORS as error:
-            if name not in self.left_out:
-                self.left_out.add(name)
-                log.warning("job.log: %.80r is skipped: %s", name, error)
-            return
-        self._watch(name, number, iteration)
-        self.metrics[name] = number
-
-    def _watch(self, name: str, number: float, iteration: int) -> None:
-        """Record when a value becomes NaN or infinite, and when it is finite again."""
-        before, known = self.metrics.get(name), self.not_finite.get(name)
-        if math.isfinite(number):
-            if known is not None and known.since is not None:
-                self._set_not_finite(name, replace(known, since=None))
-            return
-        if before is not None and math.isfinite(before):
-            self.last_finite[name] = before
-        if known is None:
-            self._set_not_finite(name, NotFinite(spell_non_finite(number), iteration, iteration))
-        elif known.since is None:
-            self._set_not_finite(name, replace(known, since=iteration))
-
-    def _set_not_finite(self, name: str, now: NotFinite) -> None:
-        self.not_finite[name] = now
-        self.has_changed = True
-
-    def finite_metrics(self) -> dict[str, float]:
-        """Return the last finite value of each metric that ever had one."""
-        known = {
-            name: value if math.isfinite(value) else self.last_finite.get(name)
-            for name, value in self.metrics.items()
-        }
-        return {name: value for name, value in known.items() if value is not None}
 
     def record(
         self, generation: int, iteration: int, step_time: float, summary: StepSummary | None
@@ -154,14 +94,3 @@ class StepRecorder:
             **{name: getattr(summary, name) for name in AGREED_COLUMNS},
         )
         return complete
-
-
-def spell_non_finite(value: float) -> Literal["NaN", "Infinity", "-Infinity"]:
-    """Write a value that is not finite.
-
-    >>> [spell_non_finite(float(each)) for each in ("nan", "inf", "-inf")]
-    ['NaN', 'Infinity', '-Infinity']
-    """
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"

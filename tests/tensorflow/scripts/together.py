@@ -18,7 +18,7 @@ def main() -> int:
 
 
 def free_port(kept: ExitStack) -> int:
-    """Bind a port without listening, so that nobody else gets it."""
+    """Bind a port without listening, so that no other program gets it."""
     taken = kept.enter_context(socket.socket())
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     taken.bind(("", 0))

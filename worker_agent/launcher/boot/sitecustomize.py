@@ -28,6 +28,10 @@ INSTRUMENTATIONS = {
     "keras.src.backend.tensorflow.optimizer": (
         "worker_agent.tensorflow.instrumentation:install_keras"
     ),
+    "keras.src.backend.tensorflow.trainer": (
+        "worker_agent.tensorflow.instrumentation:install_keras_fit"
+    ),
+    "tf_keras.src.callbacks": "worker_agent.tensorflow.instrumentation:install_tf_keras_fit",
     "tf_keras.src.optimizers.utils": "worker_agent.tensorflow.instrumentation:install_tf_keras",
 }
 

@@ -1,0 +1,67 @@
+"""A loop that tells what it trains before and after each step, until there is a file ``end``.
+
+Its argument: ``keras`` or ``tf_keras``. Each start writes a line of JSON per step to a file of its
+own in this directory.
+"""
+
+import json
+import os
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+
+KERAS = __import__(sys.argv[1])
+LOCAL_BATCH = int(os.environ.get("SCAVENGER_LOCAL_BATCH", "8"))
+
+
+def dataset(context):
+    numbers = np.random.default_rng(1 + context.input_pipeline_id)
+    inputs = numbers.normal(size=(512, 6)).astype("float32")
+    labels = (inputs[:, 0] > 0).astype("int64")
+    return tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat().batch(LOCAL_BATCH)
+
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+rank, replicas = strategy.cluster_resolver.task_id, strategy.num_replicas_in_sync
+with strategy.scope():
+    KERAS.utils.set_random_seed(int(time.time()))  # no start begins where another one did
+    layers = [KERAS.layers.Dense(16, activation="relu"), KERAS.layers.Dense(2)]
+    model = KERAS.Sequential([KERAS.layers.InputLayer((6,)), *layers])
+    optimizer = KERAS.optimizers.Adam(0.01)
+    optimizer.build(model.trainable_variables)
+iterator = iter(strategy.distribute_datasets_from_function(dataset))
+
+
+@tf.function
+def train(iterator):
+    def step(batch):
+        inputs, labels = batch
+        before = tf.concat([tf.reshape(each, [-1]) for each in model.trainable_variables], 0)
+        with tf.GradientTape() as tape:
+            scores = model(inputs, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
+            loss = tf.nn.compute_average_loss(losses, global_batch_size=LOCAL_BATCH * replicas)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return before
+
+    return strategy.run(step, args=(next(iterator),))
+
+
+name = f"{os.environ.get('SCAVENGER_GENERATION', '0')}-{rank}-{os.getpid()}.jsonl"
+with open(name, "w", buffering=1) as file:
+    while not os.path.exists("end"):  # TensorFlow ignores SIGTERM while workers are connected
+        before = strategy.experimental_local_results(train(iterator))[0].numpy()
+        after = np.concatenate([each.ravel() for each in model.get_weights()])
+        told = {
+            "generation": int(os.environ.get("SCAVENGER_GENERATION", "0")),
+            "iteration": int(optimizer.iterations.numpy()),
+            "replicas": replicas,
+            "rank": rank,
+            "before": before.tobytes().hex(),
+            "after": after.tobytes().hex(),
+        }
+        print(json.dumps(told), file=file)
+        time.sleep(0.02)
