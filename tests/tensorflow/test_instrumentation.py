@@ -11,6 +11,7 @@ import pytest
 
 from tests.conformance.test_instrumentation import STEPS, InstrumentationContract
 from worker_agent.launcher.step_records import MeasuredStep, from_line
+from worker_agent.tensorflow.instrumentation import is_too_old
 
 SCRIPTS = Path(__file__).parent / "scripts"
 TOGETHER = [sys.executable, str(SCRIPTS / "together.py")]
@@ -102,3 +103,11 @@ def test_a_step_that_xla_compiles_is_said_to_be_unmeasured(tmp_path: Path) -> No
     ran = play([*RUN, "--out", "rows.jsonl", "--", sys.executable, "-c", script], tmp_path)
     assert (ran.returncode, ran.stdout) == (0, "trained\n"), ran.stderr
     assert "scavenger: unmeasured: steps that XLA compiles: remove jit_compile=True" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "is_old"),
+    [("2.9.1", True), ("2.20.0", True), ("2.21.0", False), ("2.22.0rc0", False)],
+)
+def test_versions_before_2_21_are_not_measured(version: str, is_old: bool) -> None:
+    assert is_too_old(version) == is_old

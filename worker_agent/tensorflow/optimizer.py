@@ -38,7 +38,7 @@ XLA_REMEDY = (
 )
 FIT_REMEDY = (
     "model.fit draws its own batches, one ahead of the step: train in a loop over job.batches"
-    " (scavenger agent run does not measure scripts of TensorFlow yet)"
+    " or leave the script as it is and start it with: scavenger agent run -- python train.py"
 )
 SCOPE_REMEDY = "a session averages gradients by itself: remove the strategy of tf.distribute"
 
