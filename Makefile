@@ -104,7 +104,7 @@ bench-agent: $(READY)  ## CPU time of the agent against plain DDP
 bench-resize: $(READY)  ## Seconds of a live resize beside torchrun's elastic restart
 	@$(BIN)/python -m tests.bench.resize
 
-bench-agent-tf: $(READY) .venv/tensorflow/ready  ## CPU and wall time of a TensorFlow session against MultiWorkerMirroredStrategy
+bench-agent-tf: $(READY) .venv/tensorflow/ready  ## CPU and wall time of a TensorFlow session, and of the hooks of agent run, against MultiWorkerMirroredStrategy
 	@$(TENSORFLOW) -m tests.bench.agent_tf
 
 bench-resize-tf: $(READY) .venv/tensorflow/ready  ## Seconds of a live resize of a TensorFlow session, and traces of its step

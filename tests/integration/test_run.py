@@ -165,12 +165,20 @@ def resize(conductor: Conductor, plan: Sequence[Sequence[str]], iterations: int)
         for names in plan:
             generation = conductor.order(list(names), 64)
             conductor.wait(lambda it=generation: rows_of(conductor.reports, it) >= iterations)
+            # Until each worker has confirmed a generation a controller orders nothing new.
+            conductor.wait(
+                lambda it=generation, n=names: confirmed(conductor.reports, it).issuperset(n)
+            )
     finally:
         # Their scripts would outlive launchers that are killed.
         for process in conductor.processes.values():
             process.send_signal(signal.SIGTERM)
         for process in conductor.processes.values():
             process.wait()
+
+
+def confirmed(reports: Sequence[StepReport], generation: int) -> set[str]:
+    return {report.worker for report in reports if report.progress.generation == generation}
 
 
 def rows_of(reports: Sequence[StepReport], generation: int) -> int:
@@ -193,7 +201,6 @@ def test_workers_that_each_train_alone_are_stopped(tmp_path: Path) -> None:
 GROW_AND_SHRINK = (["w0"], ["w0", "w1"], ["w0"])
 
 
-@pytest.mark.slow
 def test_a_script_goes_on_from_our_checkpoint_when_it_is_resized(tmp_path: Path) -> None:
     script = [PYTHON, str(SCRIPTS / "ddp.py"), "--epochs", "1000", "--pause", "0.02"]
     with conduct(tmp_path, *script) as conductor:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.integration.test_run import GROW_AND_SHRINK, conduct, rows_of
@@ -55,3 +56,34 @@ def test_weights_slots_and_iterations_are_kept_on_all_workers(
         if number > 1:
             assert {step["before"] for step in steps} == {by_iteration[number - 1][0]["after"]}
     assert {step["generation"] for step in told} == {1, 2, 3}
+
+
+@pytest.mark.parametrize("victim", ["w0", "w1"], ids=["chief", "other"])
+def test_a_killed_process_of_either_role_ends_all_of_them_and_training_goes_on(
+    tmp_path: Path, victim: str
+) -> None:
+    script = [sys.executable, str(SCRIPTS / "elastic.py"), "keras"]
+    with conduct(tmp_path, *script, SCAVENGER_CHECKPOINT_EVERY="1") as conductor:
+        for worker in ("w0", "w1"):
+            conductor.start(worker)
+        try:
+            generation = conductor.order(["w0", "w1"], 16)
+            conductor.wait(lambda: rows_of(conductor.reports, generation) >= 60)
+            before = conductor.reports[-1].progress.iteration
+            (process,) = children_named(conductor.processes[victim].pid, "elastic.py")
+            process.kill()
+            survivor = "w1" if victim == "w0" else "w0"
+            conductor.wait(lambda: any(r.broken == generation for r in conductor.reports))
+            after = conductor.order([survivor], 16)
+            conductor.wait(lambda: rows_of(conductor.reports, after) >= 20)
+        finally:
+            (tmp_path / "end").touch()
+        code = conductor.processes[survivor].wait()
+    assert code == 0
+    later = [step for step in steps_told(tmp_path) if step["generation"] == after]
+    assert later[0]["iteration"] > before / 2, "it goes on from a checkpoint"
+
+
+def children_named(parent: int, name: str) -> list[psutil.Process]:
+    children = psutil.Process(parent).children(recursive=True)
+    return [each for each in children if any(name in part for part in each.cmdline())]

@@ -304,6 +304,9 @@ class Launcher:
                 fill_command(self.command, self.rank, places),
                 env=instrumented_environment(ours, self._added_environment()),
             )
+            if self.rank != 0:
+                # The rows of the first rank confirm that all have met; this one has none.
+                self.reporter.update_progress(self._message())
             while (code := self._wait(self.child)) is None:
                 rows += self._report(tail.read())
                 if self._outcome() == NOT_DISTRIBUTED:
@@ -373,8 +376,9 @@ class Launcher:
             self.progress = replace(self.progress.after_iteration(directive), samples=samples)
             measured = {name: getattr(row, name) for name in MEASURED_COLUMNS}
             generation, iteration = directive.generation, self.progress.iteration
-            for name, value in row.metrics.items():
-                self.recorder.record_number(name, value, iteration)
+            if not self._has_reached_goal():  # the steps until the script stops change no verdict
+                for name, value in row.metrics.items():
+                    self.recorder.record_number(name, value, iteration)
             loss = self.recorder.metrics.get("loss")
             self.reporter.record(StepRow(generation, iteration, loss=loss, **measured))
         self.reporter.update_progress(self._message(), regrouped=self._news())
@@ -417,9 +421,9 @@ class Launcher:
 
     def _check_progress(self) -> None:
         """Stop at the job's target: the script counts its own epochs, but not across restarts."""
-        if self.level == "control" and self.is_resumed:
-            self.is_over = self.progress.epochs >= self._current_directive.stop.max_progress
-        if self.level == "control" and self._has_reached_goal():
+        most = self._current_directive.stop.max_progress
+        has_used_all = self.is_resumed and self.progress.epochs >= most
+        if self.level == "control" and (has_used_all or self._has_reached_goal()):
             self.is_over = True
         if self.is_over:
             self.files.stop_request.touch()
