@@ -26,7 +26,8 @@ def test_fit_is_searched_resized_and_reaches_its_metric(controller: Controller) 
     assert view.phase is JobPhase.SUCCEEDED, (view.reason, controller.log())
     assert view.progress.metrics["val_accuracy"] >= 0.97
     curve = controller.curve(view.id)
-    assert curve.chosen is not None
+    told = [(event.kind, event.message) for event in controller.events(view.id)]
+    assert curve.chosen is not None, "\n".join(map(str, told))
     assert any(probe.noise for probe in curve.probes if probe.workers == 2)
     resized = [each for each in curve.resizes if each.before is not None and each.pause is not None]
     assert resized
