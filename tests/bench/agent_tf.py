@@ -99,6 +99,8 @@ def start_once(workload: str, random: Random) -> Iterator[Mapping[str, Sequence[
             play(pairs, PAIRS, WARM_UP)
             for _ in range(ROUNDS):
                 yield play(pairs, random.sample(PAIRS, len(PAIRS)), ITERATIONS)
+            if not (Path(name) / "rows.jsonl").exists():
+                raise AssertionError("the hooks measured nothing")
 
 
 @contextmanager

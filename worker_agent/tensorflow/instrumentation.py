@@ -77,6 +77,7 @@ class TensorFlowInstrumentation:
             self.announce,
             on_variables=self._note_variables,
             between_steps=None if self.restart is None else self._between_steps,
+            is_first=settings.rank == 0,
         )
         self.ring: RowRing | None = None
         self.announced: str | None = None

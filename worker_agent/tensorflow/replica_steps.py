@@ -56,6 +56,7 @@ class ReplicaSteps:
         on_variables: Told the variables that a step trains when it is traced.
         between_steps: Called before the first step and whenever ``signals.gate`` is set; None where
             nothing is to be done between steps.
+        is_first: Whether this is the process whose rows are read.
     """
 
     def __init__(
@@ -64,9 +65,12 @@ class ReplicaSteps:
         announce: Announce,
         on_variables: Callable[[Sequence[Any]], None],
         between_steps: Callable[[], None] | None,
+        *,
+        is_first: bool,
     ) -> None:
         self.on_ring, self.announce = on_ring, announce
         self.on_variables, self.between_steps = on_variables, between_steps
+        self.is_first = is_first
         self.tracing = threading.local()
         self.rings: dict[int, RowRing] = {}
 
@@ -185,7 +189,12 @@ class ReplicaSteps:
         place = local_place(context)
         if place not in self.rings:
             replicas = int(context.num_replicas_in_sync)
-            self.rings[place] = ring = RowRing(RingLayout(replicas), self.signals)
+            self.rings[place] = ring = RowRing(
+                RingLayout(replicas),
+                self.signals,
+                # Alone among several, each process has to find out that it is.
+                is_read=place == 0 and (self.is_first or replicas == 1),
+            )
             if place == 0:
                 kind = type(context.strategy).__name__
                 self.announce(f"measured: {kind}, {replicas} replicas")
@@ -219,9 +228,14 @@ class ReductionPart:
         """Write what was summed into the ring."""
         with tf.control_dependencies([*(values_of(each) for each in gradients), vector]):
             done_at = tf.timestamp()
+        sync_time = tf.cast(done_at - self.ready_at, tf.float32)
+        with tf.device("/cpu:0"):
+            self.ring.note(vector, sync_time)
+        if not self.ring.is_read:
+            return
         mean = tf.add_n([squared_norm(each) for each in gradients])
         with tf.device("/cpu:0"):
-            self.ring.write(vector, mean, done_at, tf.cast(done_at - self.ready_at, tf.float32))
+            self.ring.write(vector, mean, done_at)
 
 
 def squared_norm(gradient: Any) -> Any:

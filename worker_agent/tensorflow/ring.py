@@ -77,10 +77,11 @@ class RowRing:
         sync_time: Seconds that synchronisation took this replica in the last step.
         read: Number of the last step that was read, from 1.
         samples: Samples of the steps that were read.
+        is_read: Whether rows are written at all: those of one process are read.
     """
 
-    def __init__(self, layout: RingLayout, signals: StepSignals) -> None:
-        self.layout, self.signals = layout, signals
+    def __init__(self, layout: RingLayout, signals: StepSignals, *, is_read: bool) -> None:
+        self.layout, self.signals, self.is_read = layout, signals, is_read
         with tf.init_scope(), tf.device("/cpu:0"):
             self.rows = make_variable(np.zeros((ROWS, layout.columns)), "rows")
             self.steps = make_variable(np.int64(0), "steps")
@@ -89,14 +90,17 @@ class RowRing:
         self.held: npt.NDArray[np.float64] | None = None
         self.ended_at: float | None = None
 
-    def write(self, vector: Any, mean: Any, ended_at: Any, sync_time: Any) -> None:
+    def note(self, vector: Any, sync_time: Any) -> None:
+        """Add the operations that keep what the next step needs."""
+        self.sync_time.assign(sync_time)
+        self.signals.agree(vector[self.layout.WISH - self.layout.LOCAL])
+
+    def write(self, vector: Any, mean: Any, ended_at: Any) -> None:
         """Add the operations that write a row."""
         number = self.steps.assign_add(1)
         head = tf.stack([tf.cast(number, tf.float64), tf.cast(mean, tf.float64), ended_at])
         row = tf.concat([head, tf.cast(vector, tf.float64)], 0)
         self.rows.scatter_nd_update([[number % ROWS]], [row])
-        self.sync_time.assign(sync_time)
-        self.signals.agree(vector[self.layout.WISH - self.layout.LOCAL])
 
     def take(self, *, is_last: bool = False) -> Iterator[MeasuredStep]:
         """Yield the steps since the last call; the newest one only once the next has told of it.
