@@ -49,3 +49,24 @@ def test_what_tells_a_function_that_xla_compiles() -> None:
     compiled(tf.constant(1.0))
     assert parameters(control_flow_util.GraphOrParentsInXlaContext) == ["graph"]
     assert found[0] is True
+
+
+def test_what_the_hooks_of_agent_run_patch() -> None:
+    from keras.src.backend.tensorflow import optimizer, trainer
+    from tensorflow.python.distribute import mirrored_run
+    from tensorflow.python.distribute.distribute_lib import StrategyBase
+    from tf_keras.src import callbacks
+    from tf_keras.src.optimizers import utils
+
+    assert parameters(mirrored_run.call_for_each_replica) == ["strategy", "fn", "args", "kwargs"]
+    summing = optimizer.TFOptimizer._all_reduce_sum_gradients
+    assert parameters(summing) == ["self", "grads_and_vars"]
+    assert parameters(utils.all_reduce_sum_gradients) == ["grads_and_vars"]
+    building = trainer.TensorFlowTrainer._maybe_symbolic_build
+    assert parameters(building) == ["self", "iterator", "data_batch"]
+    assert parameters(trainer.reduce_per_replica) == ["values", "strategy", "reduction"]
+    for kind in (trainer.callbacks_module.CallbackList, callbacks.CallbackList):
+        assert parameters(kind.on_epoch_end) == ["self", "epoch", "logs"]
+    for name in ("experimental_distribute_dataset", "distribute_datasets_from_function"):
+        assert parameters(getattr(StrategyBase, name))[2:] == ["options"]
+    assert parameters(tf.train.Checkpoint.restore) == ["self", "save_path", "options"]
