@@ -177,6 +177,10 @@ def resize(conductor: Conductor, plan: Sequence[Sequence[str]], iterations: int)
             process.wait()
 
 
+def shards_by_generation(reports: Sequence[StepReport]) -> dict[int, set[int]]:
+    return {r.progress.generation: set(r.steps.shards) for r in reports if r.steps.shards}
+
+
 def confirmed(reports: Sequence[StepReport], generation: int) -> set[str]:
     return {report.worker for report in reports if report.progress.generation == generation}
 
@@ -207,11 +211,7 @@ def test_a_script_goes_on_from_our_checkpoint_when_it_is_resized(tmp_path: Path)
         resize(conductor, GROW_AND_SHRINK, iterations=20)
         said = conductor.logs()
         iterations = [i for report in conductor.reports for i in report.steps.iteration]
-        shards = {
-            report.progress.generation: set(report.steps.shards)
-            for report in conductor.reports
-            if report.steps.shards
-        }
+        shards = shards_by_generation(conductor.reports)
     assert iterations == list(range(1, len(iterations) + 1))
     assert shards == {1: {1}, 2: {2}, 3: {1}}
     assert said.count("training continues from iteration") == 2
@@ -262,9 +262,5 @@ def test_torchrun_on_every_machine_finds_its_place(tmp_path: Path) -> None:
     script = [*TORCHRUN, str(SCRIPTS / "ddp.py"), "--epochs", "1000", "--pause", "0.05"]
     with conduct(tmp_path, *script) as conductor:
         resize(conductor, (["w0"], ["w0", "w1"]), iterations=10)
-        shards = {
-            report.progress.generation: set(report.steps.shards)
-            for report in conductor.reports
-            if report.steps.shards
-        }
+        shards = shards_by_generation(conductor.reports)
     assert shards == {1: {2}, 2: {4}}

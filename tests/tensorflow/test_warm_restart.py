@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.test_run import GROW_AND_SHRINK, conduct, rows_of
+from tests.integration.test_run import GROW_AND_SHRINK, conduct, rows_of, shards_by_generation
 from tests.tensorflow.test_instrumentation import LIBRARIES, SCRIPTS
 
 
@@ -37,11 +37,7 @@ def test_weights_slots_and_iterations_are_kept_on_all_workers(
         codes = [process.wait() for process in conductor.processes.values()]
         said = conductor.logs()
         iterations = [i for report in conductor.reports for i in report.steps.iteration]
-        shards = {
-            report.progress.generation: set(report.steps.shards)
-            for report in conductor.reports
-            if report.steps.shards
-        }
+        shards = shards_by_generation(conductor.reports)
     assert codes == [0, 0]
     told = steps_told(tmp_path)
     assert iterations == list(range(1, len(iterations) + 1)), said
@@ -56,6 +52,24 @@ def test_weights_slots_and_iterations_are_kept_on_all_workers(
         if number > 1:
             assert {step["before"] for step in steps} == {by_iteration[number - 1][0]["after"]}
     assert {step["generation"] for step in told} == {1, 2, 3}
+
+
+def test_a_checkpoint_of_the_script_comes_before_ours(tmp_path: Path) -> None:
+    script = [sys.executable, str(SCRIPTS / "elastic.py"), "keras", "saved"]
+    with conduct(tmp_path, *script) as conductor:
+        conductor.start("w0")
+        try:
+            for batch in (16, 32):
+                generation = conductor.order(["w0"], batch)
+                conductor.wait(lambda it=generation: rows_of(conductor.reports, it) >= 25)
+        finally:
+            (tmp_path / "end").touch()
+        code = conductor.processes["w0"].wait()
+        said = conductor.logs()
+    assert code == 0, said
+    assert said.count("the script continues from its own checkpoint") == 1
+    numbers = [each["iteration"] for each in steps_told(tmp_path) if each["generation"] == 2]
+    assert numbers[0] % 10 == 1, "the step after the last one that the script saved"
 
 
 @pytest.mark.parametrize("victim", ["w0", "w1"], ids=["chief", "other"])

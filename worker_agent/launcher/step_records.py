@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import struct
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
@@ -132,11 +133,12 @@ class StepFileWriter:
         self.path, self.framework = path, framework
         self.file: TextIO | None = None
         self.is_mine = True
-        self.metrics: dict[str, float] = {}
+        # The training thread adds what another thread writes.
+        self.metrics: deque[Mapping[str, float]] = deque()
 
     def add_metrics(self, metrics: Mapping[str, float]) -> None:
         """Write metrics with the next row."""
-        self.metrics = {**self.metrics, **metrics}
+        self.metrics.append(metrics)
 
     def write(self, row: MeasuredStep) -> None:
         if not self.is_mine:
@@ -147,7 +149,9 @@ class StepFileWriter:
             if self.file is None:
                 self.file = self.path.open("a", buffering=1)
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            metrics, self.metrics = self.metrics, {}
+            metrics: dict[str, float] = {}
+            while self.metrics:
+                metrics |= self.metrics.popleft()
             self.file.write(to_line(replace(row, framework=self.framework, metrics=metrics)))
         except BlockingIOError:
             self.is_mine = False

@@ -48,7 +48,7 @@ class MetricRecorder:
         except CONVERSION_ERRORS as error:
             if name not in self.left_out:
                 self.left_out.add(name)
-                log.warning("job.log: %.80r is skipped: %s", name, error)
+                log.warning("the metric %.80r is skipped: %s", name, error)
             return
         self._watch(name, number, iteration)
         self.metrics[name] = number

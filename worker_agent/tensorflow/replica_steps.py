@@ -27,6 +27,11 @@ from worker_agent.tensorflow.ring import RingLayout, RowRing, StepSignals
 
 log = logging.getLogger(__name__)
 
+# What users call the strategies that TensorFlow itself calls otherwise.
+PUBLIC_NAMES = {
+    "CollectiveAllReduceStrategy": "MultiWorkerMirroredStrategy",
+    "_DefaultDistributionStrategy": "no strategy",
+}
 XLA_STEP = "steps that XLA compiles: remove jit_compile=True"
 
 Announce = Callable[[str], None]
@@ -105,19 +110,16 @@ class ReplicaSteps:
 
     def _with_clock(self, function: Any) -> Any:
         def step(*arguments: Any, **options: Any) -> Any:
-            inputs = [
-                each
-                for each in tf.nest.flatten([arguments, options])
-                if isinstance(each, tf.Tensor)
-            ]
-            planted = self._plant(inputs)
-            with tf.control_dependencies(planted):
+            with tf.control_dependencies(self._plant([arguments, options])):
                 return function(*arguments, **options)
 
         return tf.autograph.experimental.do_not_convert(step)
 
-    def _plant(self, inputs: Sequence[Any]) -> list[Any]:
+    def _plant(self, called_with: Sequence[Any]) -> list[Any]:
+        """Return operations that the step is to wait for; an error never reaches the script."""
         try:
+            flat = tf.nest.flatten(called_with)
+            inputs = [each for each in flat if isinstance(each, tf.Tensor)]
             work = self.between_steps
             waits = [] if work is None else [self._plant_gate(work, inputs)]
             # Planted later, it would wait for the first part of the step.
@@ -197,7 +199,8 @@ class ReplicaSteps:
             )
             if place == 0:
                 kind = type(context.strategy).__name__
-                self.announce(f"measured: {kind}, {replicas} replicas")
+                kind = PUBLIC_NAMES.get(kind, kind)
+                self.announce(f"measured: {kind}, replicas: {replicas}")
                 self.on_ring(ring)
         return self.rings[place]
 

@@ -15,9 +15,12 @@ import logging
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import tensorflow as tf
 from tensorflow.python.eager import context
 
 from worker_agent.errors import StateRefused
@@ -62,16 +65,16 @@ class KerasRestart:
         self.is_restore_due = settings.restarts > 0 and self.checkpointer is not None
         self.own = OwnCheckpoints(settings)
         self.trained: list[Any] = []
-        self.found: KerasState | None = None
+        self.can_save = True
 
     @property
     def is_checkpoint_due(self) -> bool:
         """Whether it is time to save, between two steps."""
-        return self.checkpointer is not None and self.checkpointer.is_due()
+        return self.can_save and self.checkpointer is not None and self.checkpointer.is_due()
 
     def patches_of_checkpoints(self, owner: Any, name: str) -> tuple[Patch, ...]:
         """Return the patch of a method that restores what the script has saved at a path."""
-        return (Patch(owner, name, after=lambda _, path, *__: self.own.is_restored(path)),)
+        return (Patch(owner, name, after=lambda _, path, *__: self.own.note(path)),)
 
     def on_variables(self, variables: Sequence[Any]) -> None:
         """Take note of what a step trains."""
@@ -92,7 +95,7 @@ class KerasRestart:
 
     def _restore(self) -> None:
         """Restore the newest checkpoint on all workers, if there is one that fits."""
-        state = self._state()
+        state = self._state
         if state is None:
             return
         restored = None
@@ -102,7 +105,7 @@ class KerasRestart:
             else:
                 restored = self.checkpointer.restore(state.restore)
         # After an error half of the workers might train other weights: it ends the script.
-        if self.settings.workers > 1:
+        if self.settings.workers > 1 and is_connected():
             restored = self._share(state, restored)
         if restored is not None:
             self.on_restored(restored)
@@ -121,12 +124,14 @@ class KerasRestart:
         return state.receive(channel, 0) if channel.receive(0) else None
 
     def _save(self, checkpointer: Checkpointer) -> None:
-        state = self._state()
+        state = self._state
         if state is None:
+            self.can_save = False
             return
         try:
             checkpointer.submit(state.snapshot(self.progress()), self.settings.generation)
         except (StateRefused, *KERAS_STATE_ERRORS) as error:
+            self.can_save = False
             log.warning("scavenger: this script is not saved: %s", error)
 
     def _stop(self) -> None:
@@ -148,20 +153,23 @@ class KerasRestart:
                     service.set_config_key_value(f"scavenger/gone/{rank}", "1")
         stop_process(self.settings)
 
+    @cached_property
     def _state(self) -> KerasState | None:
-        """Return the state of training; None if no model holds what is trained."""
-        if self.found is None:
+        """The state of training; None if no model holds what is trained."""
+        try:
             model, optimizers = find_model(self.trained), find_optimizers(self.trained)
-            if model is None or len(optimizers) != 1:
-                log.warning(
-                    "scavenger: no checkpoint: it needs one Keras model that holds all trained"
-                    " variables and one optimizer; found %d optimizers. Let the script save and"
-                    " restore its state by itself",
-                    len(optimizers),
-                )
-                return None
-            self.found = KerasState(model, optimizers[0])
-        return self.found
+        except Exception:
+            log.exception("scavenger: no checkpoint: what is trained was not found")
+            return None
+        if model is None or len(optimizers) != 1:
+            log.warning(
+                "scavenger: no checkpoint: it needs one Keras model that holds all trained"
+                " variables and one optimizer; found %d optimizers. Let the script save and"
+                " restore its state by itself",
+                len(optimizers),
+            )
+            return None
+        return KerasState(model, optimizers[0])
 
 
 class OwnCheckpoints:
@@ -180,7 +188,7 @@ class OwnCheckpoints:
                 self.known = set(json.loads(self.file.read_text()))
         self.is_newer = False
 
-    def is_restored(self, path: Any) -> None:
+    def note(self, path: Any) -> None:
         """Take note of a path that the script has restored from; None restores nothing."""
         if path is None:
             return
@@ -221,6 +229,15 @@ class CoordinationChannel:
     def _next_key(self) -> str:
         self.number += 1
         return f"{self.purpose}/{self.number}"
+
+
+def is_connected() -> bool:
+    """Whether this process has met others of its job by TensorFlow's own service."""
+    try:
+        context.context().set_config_key_value(f"scavenger/here/{uuid4()}", "1")
+    except tf.errors.OpError:
+        return False
+    return True
 
 
 def find_model(trained: Sequence[Any]) -> Any | None:

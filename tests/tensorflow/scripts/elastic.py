@@ -1,7 +1,7 @@
 """A loop that tells what it trains before and after each step, until there is a file ``end``.
 
-Its argument: ``keras`` or ``tf_keras``. Each start writes a line of JSON per step to a file of its
-own in this directory.
+Its arguments: ``keras`` or ``tf_keras``, and a directory for checkpoints of its own, if any. Each
+start writes a line of JSON per step to a file of its own in this directory.
 """
 
 import json
@@ -31,6 +31,9 @@ with strategy.scope():
     model = KERAS.Sequential([KERAS.layers.InputLayer((6,)), *layers])
     optimizer = KERAS.optimizers.Adam(0.01)
     optimizer.build(model.trainable_variables)
+own = tf.train.Checkpoint(model=model, optimizer=optimizer)
+if len(sys.argv) > 2:
+    own.restore(tf.train.latest_checkpoint(sys.argv[2]))
 iterator = iter(strategy.distribute_datasets_from_function(dataset))
 
 
@@ -64,4 +67,6 @@ with open(name, "w", buffering=1) as file:
             "after": after.tobytes().hex(),
         }
         print(json.dumps(told), file=file)
+        if len(sys.argv) > 2 and rank == 0 and told["iteration"] % 10 == 0:
+            own.save(f"{sys.argv[2]}/own")
         time.sleep(0.02)
