@@ -33,6 +33,10 @@ class InstrumentationSettings:
             for a failure.
         rebatch: Samples of all processes to which data sets of ``tf.distribute`` are set; None
             leaves them as they are.
+        tasks: Task indexes of a cluster with parameter servers; 0 where the agent does not run it.
+        departures: File that tells the chief which of them are not to be waited for.
+        spare_tasks: Where a server reaches tasks whose workers come later, by their index from the
+            last one that it knows.
     """
 
     rows: str | None = None
@@ -48,6 +52,9 @@ class InstrumentationSettings:
     workers: int = 1
     is_under_torchrun: bool = False
     rebatch: int | None = None
+    tasks: int = 0
+    departures: str | None = None
+    spare_tasks: tuple[str, ...] = ()
 
 
 def inherited_environment() -> dict[str, str]:
@@ -70,6 +77,9 @@ def read_instrumentation_settings() -> InstrumentationSettings:
         rank=int(os.environ.get("RANK", "0")),
         workers=int(os.environ.get("WORLD_SIZE", "1")),
         is_under_torchrun="TORCHELASTIC_USE_AGENT_STORE" in os.environ,
+        tasks=int(os.environ.get("SCAVENGER_TASKS", "0")),
+        departures=os.environ.get("SCAVENGER_DEPARTURES"),
+        spare_tasks=tuple(filter(None, os.environ.get("SCAVENGER_SPARE_TASKS", "").split(","))),
         rebatch=None if (batch := os.environ.get("SCAVENGER_REBATCH")) is None else int(batch),
     )
 

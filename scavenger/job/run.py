@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from typing import Annotated
@@ -183,6 +184,13 @@ class RunSpec(SpecModel):
     )
     stall: Duration = Field(300.0, examples=["5m"])
     drain: Duration = Field(30.0, examples=["30s"])
+
+    @property
+    def is_under_agent(self) -> bool:
+        """Whether the command is ``scavenger agent run`` with a script that knows no agent."""
+        before = itertools.takewhile(lambda argument: argument != "--", self.command)
+        pairs = itertools.pairwise(before)
+        return any(pair in (("agent", "run"), ("worker_agent", "run")) for pair in pairs)
 
     @field_validator("directory")
     @classmethod

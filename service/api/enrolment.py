@@ -49,15 +49,16 @@ def secrets_for(
 def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> WorkerSpec:
     """Return what a machine of a job runs; the document never changes, so this does not either."""
     run, saved = job.spec.run, checkpoint_settings(job.spec)
-    trains = role == "worker"  # a parameter server runs nothing of the user's
+    # The agent has parameter servers of its own; scripts of TensorFlow serve themselves.
+    has_script = role == "worker" or run.is_under_agent
     directory = storage.directory(job.id, job.spec)
     return WorkerSpec(
         role=role,
         strategy=job.spec.strategy.name,
-        command=run.command,
+        command=run.command if has_script else (),
         directory=run.directory,
-        code=run.code if trains else None,
-        setup=run.setup or () if trains else (),
+        code=run.code if has_script else None,
+        setup=run.setup or () if has_script else (),
         variables=run.env,
         checkpoints=None if directory is None else str(directory),
         checkpoint_every=saved.every,

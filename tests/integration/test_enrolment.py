@@ -153,7 +153,7 @@ def test_enrolment_brings_what_the_machine_runs(fleet: Fleet) -> None:
         drain=7.0,
         stall=540.0,
     )
-    assert told[server].worker == replace(trainer, role="server", code=None, setup=())
+    assert told[server].worker == replace(trainer, role="server", command=(), code=None, setup=())
 
 
 @dataclass(frozen=True)

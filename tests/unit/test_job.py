@@ -185,6 +185,19 @@ def test_limits_span_the_grid(limits, workers, batches):
 
 
 @pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["scavenger", "agent", "run", "--", "python", "train.py"], True),
+        (["python", "-m", "worker_agent", "run", "--level", "observe", "train"], True),
+        (["python", "train.py"], False),
+        (["python", "train.py", "--", "agent", "run"], False),
+    ],
+)
+def test_a_script_under_the_agent_is_told_by_its_command(command, expected):
+    assert RunSpec(command=command).is_under_agent is expected
+
+
+@pytest.mark.parametrize(
     ("key", "name"),
     [
         ("resnet18/cifar10", "resnet18-cifar10"),

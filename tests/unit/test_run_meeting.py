@@ -11,8 +11,10 @@ import pytest
 
 from tests.builders import directive
 from tests.controller_double import LONG
-from worker_agent.launcher import environment
-from worker_agent.launcher.environment import MachinePort, find_places, generation_environment
+from worker_agent.launcher import places
+from worker_agent.launcher.environment import fill_command, generation_environment
+from worker_agent.launcher.places import MachinePort, Placement, find_places
+from worker_agent.launcher.spare_tasks import SpareTasks
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_no_worker_waits_for_a_generation_that_is_superseded(first: MachinePort)
 def test_a_machine_that_is_gone_is_given_up(
     first: MachinePort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "MAX_MACHINE_SILENCE", 0.1)
+    monkeypatch.setattr(places, "MAX_MACHINE_SILENCE", 0.1)
     first.close()
     with pytest.raises(ConnectionError, match=f"at {first.address} does not answer"):
         find_places([first.address], 1, never)
@@ -79,12 +81,45 @@ def test_a_machine_that_is_gone_is_given_up(
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_each_framework_reads_its_place_as_it_expects_it(workers: int) -> None:
-    places = [f"10.0.0.{number}:{7000 + number}" for number in range(1, workers + 1)]
+    hosts = [f"10.0.0.{number}:{7000 + number}" for number in range(1, workers + 1)]
     for rank in range(workers):
-        given = generation_environment({}, directive(workers, 12), rank, places, "job_1")
+        placement = Placement(tuple(hosts), rank, rank)
+        given = generation_environment({}, directive(workers, 12), placement, "job_1")
         assert (given["RANK"], given["WORLD_SIZE"]) == (str(rank), str(workers))
-        assert f"{given['MASTER_ADDR']}:{given['MASTER_PORT']}" == places[0]
+        assert f"{given['MASTER_ADDR']}:{given['MASTER_PORT']}" == hosts[0]
         assert json.loads(given["TF_CONFIG"]) == {
-            "cluster": {"worker": places},
+            "cluster": {"worker": hosts},
             "task": {"type": "worker", "index": rank},
         }
+
+
+def test_a_server_reads_the_same_cluster_as_its_workers() -> None:
+    cluster = {"workers": ("w:1", "w:2"), "servers": ("s:1", "s:2")}
+    seen = {}
+    for kind, task in (("worker", 1), ("ps", 0)):
+        placement = Placement(**cluster, task=task, rank=task, kind=kind)
+        seen[kind] = json.loads(
+            generation_environment({}, directive(2, 12), placement, "job_1")["TF_CONFIG"]
+        )
+        command = fill_command(["{job_name}:{task_index} {ps_hosts} {worker_hosts}"], placement)
+        assert command == [f"{kind}:{task} s:1,s:2 w:1,w:2"]
+    assert seen["worker"]["cluster"] == {"worker": ["w:1", "w:2"], "ps": ["s:1", "s:2"]}
+    assert seen["ps"] == {**seen["worker"], "task": {"type": "ps", "index": 0}}
+
+
+def test_a_spare_task_is_reached_once_it_has_a_worker() -> None:
+    spare = SpareTasks([2, 3])
+    with socket.create_server(("127.0.0.1", 0)) as worker:
+        place = spare.addresses[1].rpartition(":")
+        with socket.create_connection((place[0], int(place[2]))) as early:
+            assert early.recv(1) == b"", "the task has no worker yet"
+        spare.workers = {3: f"127.0.0.1:{worker.getsockname()[1]}"}
+        with socket.create_connection((place[0], int(place[2]))) as server:
+            there, _ = worker.accept()
+            with there:
+                server.sendall(b"to the worker")
+                assert there.recv(100) == b"to the worker"
+                there.sendall(b"and back")
+                assert server.recv(100) == b"and back"
+            assert server.recv(1) == b"", "the worker has ended the connection"
+    spare.close()

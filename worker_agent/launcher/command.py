@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from worker_agent.launcher.launcher import Launcher, RunLevel, exec_command
+from worker_agent.launcher.server_launcher import ServerLauncher
 from worker_agent.settings import inherited_environment, read_settings
 
 _EXIT_NOT_STARTED = 127  # what a shell answers for a command it cannot run
@@ -25,6 +26,8 @@ def run(arguments: Sequence[str]) -> NoReturn:
     try:
         if settings is None:
             exec_command(command, environment, given.out)
+        if settings.role == "server":
+            exit_like(ServerLauncher(settings, command, environment).run())
         exit_like(Launcher(settings, command, given.level, environment).run())
     except OSError as error:
         why = f"cannot start {command[0]}: {error.strerror}. Is it installed, and on the PATH?"

@@ -1,26 +1,17 @@
-"""What a launcher and the script's processes tell each other: variables, files, ports.
-
-Every generation has ports of its own: on those before, processes of the generation before may
-still listen. Each machine chooses one when it is about to start the script, publishes it in its
-key-value store, and reads those of the others: PyTorch meets at the first one, TensorFlow has to
-know all.
-"""
+"""What a launcher and the script's processes tell each other, by variables and files."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from scavenger.protocol import Directive
-from worker_agent.rendezvous.store import KeyValueClient, KeyValueServer
+from worker_agent.launcher.places import Placement
 from worker_agent.settings import InstrumentationSettings
 
 BOOT_DIRECTORY = Path(__file__).parent / "boot"
@@ -41,12 +32,14 @@ class LauncherFiles:
         rows: Measured iterations, one line each.
         stop_request: Requests a stop once it exists.
         outcome: How training ended, if an exit code cannot tell.
+        departures: Workers of parameter servers that are not to be waited for.
         checkpoints: Directory of the checkpoints.
     """
 
     rows: Path
     stop_request: Path
     outcome: Path
+    departures: Path
     checkpoints: Path
 
     def to_environment(self) -> dict[str, str]:
@@ -55,8 +48,14 @@ class LauncherFiles:
             "SCAVENGER_ROWS": str(self.rows),
             "SCAVENGER_WISH": str(self.stop_request),
             "SCAVENGER_ENDED": str(self.outcome),
+            "SCAVENGER_DEPARTURES": str(self.departures),
             "SCAVENGER_CHECKPOINTS": str(self.checkpoints),
         }
+
+    def delete_old(self) -> None:
+        """Delete what a run before has left, which would be taken for the next one's."""
+        for path in (self.rows, self.stop_request, self.outcome, self.departures):
+            path.unlink(missing_ok=True)
 
 
 def instrumented_environment(
@@ -73,33 +72,29 @@ def instrumented_environment(
 
 
 def generation_environment(
-    environment: Mapping[str, str],
-    directive: Directive,
-    rank: int,
-    places: Sequence[str],
-    job: str,
+    environment: Mapping[str, str], directive: Directive, placement: Placement, job: str
 ) -> dict[str, str]:
     """Return the variables of torchrun and TensorFlow for this machine's process, and our own.
 
     A script reads its place from ``RANK`` and similar variables, ``torchrun`` on every machine
     reads the same from the ``PET_`` variables, and TensorFlow from ``TF_CONFIG``. The first rank
-    of PyTorch listens at the first of the places, each worker of TensorFlow at its own.
+    of PyTorch listens at the first of the places, each process of TensorFlow at its own.
     """
     # The same on a new machine, so that all ranks restore a checkpoint together or none does.
     restarts = str(directive.generation - 1)
-    host, _, port = places[0].rpartition(":")
-    task = {"type": "worker", "index": rank}
+    host, _, port = placement.workers[0].rpartition(":")
+    task = {"type": placement.kind, "index": placement.task}
     workers, batch = directive.config.workers, directive.config.global_batch
     kept = {name: value for name, value in environment.items() if name not in WITHHELD_VARIABLES}
     return {
         **kept,
-        **dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK", "PET_NODE_RANK"), str(rank)),
+        **dict.fromkeys(("RANK", "GROUP_RANK", "ROLE_RANK", "PET_NODE_RANK"), str(placement.rank)),
         **dict.fromkeys(
             ("WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "PET_NNODES"), str(workers)
         ),
         **dict.fromkeys(("MASTER_ADDR", "PET_MASTER_ADDR"), host),
         **dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), port),
-        "TF_CONFIG": json.dumps({"cluster": {"worker": list(places)}, "task": task}),
+        "TF_CONFIG": json.dumps({"cluster": placement.cluster, "task": task}),
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "TORCHELASTIC_RUN_ID": job,
@@ -112,116 +107,24 @@ def generation_environment(
     }
 
 
-def fill_command(command: Sequence[str], rank: int, places: Sequence[str]) -> list[str]:
+def fill_command(command: Sequence[str], placement: Placement) -> list[str]:
     """Return a command with what scripts for TensorFlow's clusters take as flags filled in.
 
     Other braces stay as they are.
 
-    >>> fill_command(["train.py", "--hosts={worker_hosts}", "{x}"], 0, ["a:1", "b:2"])
+    >>> fill_command(["train.py", "--hosts={worker_hosts}", "{x}"], Placement(("a:1", "b:2"), 0, 0))
     ['train.py', '--hosts=a:1,b:2', '{x}']
     """
     known = {
-        "{worker_hosts}": ",".join(places),
-        "{ps_hosts}": "",
-        "{job_name}": "worker",
-        "{task_index}": str(rank),
+        "{worker_hosts}": ",".join(placement.workers),
+        "{ps_hosts}": ",".join(placement.servers),
+        "{job_name}": placement.kind,
+        "{task_index}": str(placement.task),
     }
     filled = list(command)
     for name, value in known.items():
         filled = [argument.replace(name, value) for argument in filled]
     return filled
-
-
-PORT_POLL = 0.2
-MAX_MACHINE_SILENCE = 30.0  # seconds without an answer after which a machine counts as lost
-
-
-class MachinePort:
-    """The port that this machine reserves for its process, and publishes in its store.
-
-    Attributes:
-        host: Address at which the other machines reach this one.
-    """
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self._store = KeyValueServer(host)
-        self._kept: socket.socket | None = None
-
-    @property
-    def address(self) -> str:
-        """``host:port`` of the store."""
-        return self._store.address
-
-    def choose(self, generation: int) -> int:
-        """Choose the generation's port and publish it.
-
-        The port is bound without listening, so that a framework, which reuses addresses, may
-        listen on it. The previous port is released afterwards, or the kernel might assign it again.
-        """
-        kept = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind(("", 0))
-        self._release()
-        self._kept = kept
-        port = int(kept.getsockname()[1])
-        self._store.set(port_key(generation), str(port))
-        return port
-
-    def close(self) -> None:
-        self._release()
-        self._store.close()
-
-    def _release(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
-
-
-def find_places(
-    machines: Sequence[str], generation: int, is_over: Callable[[], bool]
-) -> list[str] | None:
-    """Wait until a generation's machines have chosen their ports; None if it is superseded.
-
-    Args:
-        machines: Addresses of their stores.
-        generation: The generation that is being formed.
-        is_over: Called while waiting; True ends it.
-
-    Returns:
-        ``host:port`` of each machine's process.
-
-    Raises:
-        ConnectionError: A machine has not answered for MAX_MACHINE_SILENCE.
-    """
-    places: list[str] = []
-    for machine in machines:
-        port = find_port(machine, generation, is_over)
-        if port is None:
-            return None
-        places.append(f"{machine.rpartition(':')[0]}:{port}")
-    return places
-
-
-def find_port(machine: str, generation: int, is_over: Callable[[], bool]) -> int | None:
-    """Wait for the port that one machine chooses; as `find_places`."""
-    heard_at = time.monotonic()
-    while not is_over():
-        with suppress(OSError):
-            with closing(KeyValueClient(machine)) as store:
-                is_there = store.wait([port_key(generation)], PORT_POLL)
-                if is_there and (port := store.read(port_key(generation))) is not None:
-                    return int(port)
-            heard_at = time.monotonic()
-            continue
-        if time.monotonic() - heard_at > MAX_MACHINE_SILENCE:
-            raise ConnectionError(f"the machine at {machine} does not answer")
-        time.sleep(PORT_POLL)
-    return None
-
-
-def port_key(generation: int) -> str:
-    """Return the key of a generation's port."""
-    return f"port/{generation}"
 
 
 STOPPED_AT_BOUNDARY = "in order"
@@ -230,6 +133,22 @@ NOT_DISTRIBUTED = "trains alone"
 STEPS_BEFORE_VERDICT = 10  # after which a script that has met no other process counts as alone
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: training stopped cleanly and continues in a new process
+
+
+def write_departures(path: Path, departures: Mapping[int, bool]) -> None:
+    """Tell the chief's process which tasks are not to be waited for, and whether they are lost."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(departures))
+    fresh.replace(path)
+
+
+def read_departures(path: Path) -> dict[int, bool]:
+    """Return what `write_departures` wrote last; nothing if it wrote nothing."""
+    try:
+        return {int(task): bool(is_lost) for task, is_lost in json.loads(path.read_text()).items()}
+    except (OSError, ValueError):
+        return {}
+
 
 PEER_LOSS_SIGNS = (
     "connection closed by peer",

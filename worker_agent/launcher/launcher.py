@@ -16,57 +16,39 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from scavenger.measurement.steps import StepRow
-from scavenger.protocol import (
-    Directive,
-    FinishReason,
-    Hello,
-    Progress,
-    Regrouped,
-    StopAtMetric,
-    StopAtProgress,
-)
+from scavenger.protocol import Directive, FinishReason, Hello, StopAtProgress
 from scavenger.worker_env import WorkerEnv
+from worker_agent.launcher.cluster_member import ClusterMember
 from worker_agent.launcher.environment import (
     LOST_PEERS,
     NOT_DISTRIBUTED,
     STOPPED_AT_BOUNDARY,
     LauncherFiles,
-    MachinePort,
     fill_command,
-    find_places,
     generation_environment,
     instrumented_environment,
 )
+from worker_agent.launcher.places import MachinePort, Placement, find_places
+from worker_agent.launcher.server_cluster import stopped_key
 from worker_agent.launcher.step_records import (
     MeasuredStep,
     StepFileReader,
     read_job_progress,
     write_job_progress,
 )
+from worker_agent.launcher.telemetry import JobTelemetry
 from worker_agent.state.bucket import open_bucket, progress_of
-from worker_agent.state.progress import TrainingProgress
-from worker_agent.telemetry.metrics import MetricRecorder
-from worker_agent.telemetry.reporter import (
-    DEFAULT_REPORT_INTERVAL,
-    PROBING_REPORT_INTERVAL,
-    open_reporter,
-)
+from worker_agent.telemetry.reporter import PROBING_REPORT_INTERVAL, open_reporter
 
 log = logging.getLogger(__name__)
-
-# Columns that the script's processes measure under the same name; they count iterations anew.
-MEASURED_COLUMNS = {f.name for f in fields(StepRow)} & {f.name for f in fields(MeasuredStep)}
-MEASURED_COLUMNS -= {"iteration"}
 
 RunLevel = Literal["observe", "advise", "control"]
 
 LAUNCHER_POLL = 0.05
-FINAL_REPORT_TIMEOUT = 5.0
 LINGER_TIMEOUT = 10.0  # for a command to end after its script has stopped cleanly
 EXIT_REFUSED = 2  # as for wrong usage
 MAX_PEER_LOSSES = 3  # runs in a row that lost their peers before they measured an iteration
@@ -121,18 +103,17 @@ class Launcher:
             rows=self.directory / "rows.jsonl",
             stop_request=self.directory / "wish",
             outcome=self.directory / "ended",
+            departures=self.directory / "departures",
             checkpoints=Path(settings.checkpoints or self.directory / "checkpoints"),
         )
         self.port = MachinePort(settings.host)
         self.reporter = open_reporter(settings, lambda _: None)
-        self.directive: Directive | None = None
+        self.telemetry = JobTelemetry(self.reporter)
+        self.member = ClusterMember(settings.worker, self.files.departures)
+        # Entered once the steps show its workers, where the script trains on.
+        self.upcoming: Directive | None = None
         self.child: subprocess.Popen[bytes] | None = None
-        self.progress = TrainingProgress()
-        self.is_ending = self.is_over = self.is_resumed = self.has_warned = False
-        self.recorder = MetricRecorder()
-        self.framework = ""  # only what is measured tells what a script trains with
-        self.news: Regrouped | None = None
-        self.row_at = time.monotonic()
+        self.is_ending = self.is_over = self.is_resumed = False
 
     def run(self) -> int:
         """Run until the command ends or this machine is released; returns the exit code."""
@@ -165,7 +146,7 @@ class Launcher:
             return False
         generation = self._current_directive.generation
         log.warning("generation %d lost one of its members", generation)
-        self.reporter.update_progress(self._message(), broken=generation)
+        self.telemetry.confirm(broken=generation)
         return self._current_directive.config.workers > 1
 
     def _refuse(self) -> int:
@@ -174,7 +155,7 @@ class Launcher:
             "stopped: each of the %d workers trains by itself, because the script %s, or set"
             " limits.workers to 1 in the job spec",
             self._current_directive.config.workers,
-            ALONE_BECAUSE[self.framework],
+            ALONE_BECAUSE[self.telemetry.framework],
         )
         self.reporter.flush()
         return EXIT_REFUSED
@@ -183,7 +164,7 @@ class Launcher:
         """Report the end of the command to the controller, unless it failed."""
         # The script's own end does not mean that a metric is reached.
         stop = self._current_directive.stop
-        is_reached = isinstance(stop, StopAtProgress) or self._has_reached_goal()
+        is_reached = isinstance(stop, StopAtProgress) or self.telemetry.has_reached_goal()
         how: FinishReason = "target" if is_reached else "exhausted"
         if self.is_over:
             return self._report_finish(how)
@@ -193,22 +174,16 @@ class Launcher:
             self.reporter.flush()
         return code
 
-    def _has_reached_goal(self) -> bool:
-        stop = self._current_directive.stop
-        value = self.recorder.metrics.get(stop.metric) if isinstance(stop, StopAtMetric) else None
-        return isinstance(stop, StopAtMetric) and value is not None and stop.reached(value)
-
     def _report_finish(self, how: FinishReason) -> int:
-        at_end = self.progress.to_message(0) if self.directive is None else self._message()
-        self.reporter.close(at_end, how, FINAL_REPORT_TIMEOUT)
+        self.telemetry.finish(how)
         return 0
 
     # Directives.
 
     @property
     def _current_directive(self) -> Directive:
-        assert self.directive is not None
-        return self.directive
+        assert self.telemetry.directive is not None
+        return self.telemetry.directive
 
     @property
     def rank(self) -> int:
@@ -221,12 +196,13 @@ class Launcher:
         A machine on standby sends a Hello with another address, and waits on.
         """
         self.reporter.set_interval(PROBING_REPORT_INTERVAL)
-        known = 0 if self.directive is None else self.directive.generation
+        entered = self.telemetry.directive
+        known = 0 if entered is None else entered.generation
         while not self.is_ending:
             newest = self.reporter.newest
             if newest is not None and newest.generation > known:
                 if newest.rank_of(self.settings.worker) is not None:
-                    self._enter(newest)
+                    self.telemetry.enter(newest)
                     return True
                 if known and self.settings.worker not in newest.standby:
                     return False
@@ -240,73 +216,92 @@ class Launcher:
         log.info("%s stands by", self.settings.worker)
         self.port.close()
         self.port = MachinePort(self.settings.host)
-        self.reporter.send_hello(self.port.address, self.progress.to_message(0))
-
-    def _enter(self, directive: Directive) -> None:
-        self.directive = directive
-        self.progress = self.progress.corrected_for(directive)
-        self.news = Regrouped(directive.generation, 0.0, 0)
-        is_probe = directive.purpose == "probe"
-        interval = PROBING_REPORT_INTERVAL if is_probe else DEFAULT_REPORT_INTERVAL
-        self.reporter.set_interval(interval)
+        self.reporter.send_hello(self.port.address, self.telemetry.progress.to_message(0))
 
     def _consider(self, newest: Directive | None) -> None:
-        """Adopt a Directive that changes nothing for the script; request a stop for another."""
-        current = self._current_directive
+        """Adopt a Directive that changes nothing for the script; else let its process follow."""
+        current = self.upcoming or self._current_directive
         if newest is None or newest.generation <= current.generation:
             return
         if (
             newest.config == current.config
             and newest.members == current.members
             and not newest.repairs
+            and self.upcoming is None
         ):
-            self._enter(newest)
-        elif self.level == "control" and self.rank == 0:
+            self.telemetry.enter(newest)
+        elif self.level != "control":
+            return
+        elif self.member.cluster is not None:
+            self._consider_with_servers(newest)
+        elif self.rank == 0:
             self.files.stop_request.touch()
+
+    def _consider_with_servers(self, newest: Directive) -> None:
+        assert self.child is not None
+        match self.member.consider(newest, self.port):
+            case "stop":
+                self.files.stop_request.touch()
+            case "end":
+                self.files.outcome.write_text(STOPPED_AT_BOUNDARY)
+                self.child.kill()  # TensorFlow may ignore other signals
+            case "train on" if self.rank == 0:
+                self.upcoming = newest
+            case "train on":
+                self.telemetry.enter(newest)
+                self.telemetry.confirm()
+            case "wait":
+                pass
 
     # One run of the command.
 
     def _run_once(self) -> CommandRun:
-        """Run the command in this generation, once the ports of all machines are known."""
-        generation = self._current_directive.generation
-        self.port.choose(generation)
-        machines = [member.address for member in self._current_directive.members]
+        """Run the command in this generation, once the places of all processes are known."""
+        directive = self._current_directive
+        self.port.choose(directive.generation)
+        self.upcoming = self.member.cluster = None
         try:
-            places = find_places(machines, generation, self._is_superseded)
+            placement = self._place(directive)
         except ConnectionError as error:
-            log.warning("generation %d: %s", generation, error)
+            log.warning("generation %d: %s", directive.generation, error)
             return CommandRun(1, LOST_PEERS, 0)
-        if places is None:  # a newer generation is there
+        if placement is None:  # a newer generation is there
             return CommandRun(0, STOPPED_AT_BOUNDARY, 0)
-        return self._run_command(places)
+        ended = self._run_command(placement)
+        if self.member.cluster is not None and placement.task == 0:
+            self.port.publish(stopped_key(self.member.cluster.started), "")
+        return ended
+
+    def _place(self, directive: Directive) -> Placement | None:
+        if directive.servers:
+            return self.member.place(directive, self.port, self._is_superseded)
+        machines = [member.address for member in directive.members]
+        places = find_places(machines, directive.generation, self._is_superseded)
+        return None if places is None else Placement(tuple(places), self.rank, self.rank)
 
     def _is_superseded(self) -> bool:
         newest = self.reporter.newest
         is_newer = newest is not None and newest.generation > self._current_directive.generation
         return is_newer or self.is_ending
 
-    def _run_command(self, places: Sequence[str]) -> CommandRun:
-        # Files of the previous run would be taken for this one's.
-        for path in (self.files.rows, self.files.stop_request, self.files.outcome):
-            path.unlink(missing_ok=True)
+    def _run_command(self, placement: Placement) -> CommandRun:
+        self.files.delete_old()
         directive = self._current_directive
         if self.rank == 0 and directive.generation > 1:
             self._fetch_checkpoint()
-        self.progress = read_job_progress(self._progress_file).corrected_for(directive)
+        self.telemetry.progress = read_job_progress(self._progress_file).corrected_for(directive)
         # Only then does the job's count of epochs go beyond the script's own.
-        self.is_resumed = self.progress.iteration > 0
-        ours = generation_environment(
-            self.environment, directive, self.rank, places, self.settings.job
-        )
+        self.is_resumed = self.telemetry.progress.iteration > 0
+        ours = generation_environment(self.environment, directive, placement, self.settings.job)
         tail, rows = StepFileReader(self.files.rows), 0
         try:
             self.child = subprocess.Popen(
-                fill_command(self.command, self.rank, places),
+                fill_command(self.command, placement),
                 env=instrumented_environment(ours, self._added_environment()),
             )
             if self.rank != 0:
                 # The rows of the first rank confirm that all have met; this one has none.
-                self.reporter.update_progress(self._message())
+                self.telemetry.confirm()
             while (code := self._wait(self.child)) is None:
                 rows += self._report(tail.read())
                 if self._outcome() == NOT_DISTRIBUTED:
@@ -317,14 +312,17 @@ class Launcher:
             self.child = None
             tail.close()
         if self.rank == 0:
-            write_job_progress(self._progress_file, self.progress)
+            write_job_progress(self._progress_file, self.telemetry.progress)
         return CommandRun(code, self._outcome(), rows)
 
     def _added_environment(self) -> dict[str, str]:
         """Return what the instrumentation reads; only `control` changes what a script trains on."""
-        batch = str(self._current_directive.config.global_batch)
-        rebatch = {"SCAVENGER_REBATCH": batch} if self.level == "control" else {}
-        return {**self.files.to_environment(), **rebatch}
+        added = self.files.to_environment()
+        if self.level == "control":
+            added["SCAVENGER_REBATCH"] = str(self._current_directive.config.global_batch)
+        if self.member.cluster is not None:
+            added["SCAVENGER_TASKS"] = str(self.member.cluster.capacity)
+        return added
 
     def _fetch_checkpoint(self) -> None:
         """Fetch what machines that are gone have put into the bucket, if the disk has less."""
@@ -355,75 +353,44 @@ class Launcher:
         """Forward a signal to the command; after SIGTERM or SIGINT it is not restarted."""
         if number in (signal.SIGTERM, signal.SIGINT):
             self.is_ending = True
-        if self.child is not None:
-            with suppress(OSError):
-                self.child.send_signal(number)
-
-    # Telemetry.
+        if self.child is None:
+            return
+        if number == signal.SIGTERM and self.member.cluster is not None:
+            self.files.stop_request.touch()  # the others would wait for a gradient of its
+            return
+        with suppress(OSError):
+            self.child.send_signal(number)
 
     def _report(self, rows: Sequence[MeasuredStep]) -> int:
         """As first rank, report these rows to the controller; returns how many there are."""
         if self.rank != 0 or not rows:
             return len(rows)
-        if rows[-1].framework != self.framework:
-            self.framework = rows[-1].framework
-            self.reporter.tell_framework(self.framework)
-        self._check_batch(rows[-1])
-        directive = self._current_directive
-        for row in rows:
-            # Where no forward pass showed its samples, they are as many as the job wants.
-            samples = self.progress.samples + (row.samples or directive.config.global_batch)
-            self.progress = replace(self.progress.after_iteration(directive), samples=samples)
-            measured = {name: getattr(row, name) for name in MEASURED_COLUMNS}
-            generation, iteration = directive.generation, self.progress.iteration
-            if not self._has_reached_goal():  # the steps until the script stops change no verdict
-                for name, value in row.metrics.items():
-                    self.recorder.record_number(name, value, iteration)
-            loss = self.recorder.metrics.get("loss")
-            self.reporter.record(StepRow(generation, iteration, loss=loss, **measured))
-        self.reporter.update_progress(self._message(), regrouped=self._news())
+        before, after = self._split(rows)
+        if before:
+            self.telemetry.report(before)
+        if after and self.upcoming is not None:
+            self.telemetry.enter(self.upcoming)
+            self.upcoming = None
+            self.telemetry.report(after)
         self._check_progress()
         return len(rows)
 
-    def _message(self) -> Progress:
-        """Return where training stands, with what the framework told of its metrics."""
-        message = self.progress.to_message(self._current_directive.generation)
-        odd = dict(self.recorder.not_finite)
-        return replace(message, metrics=self.recorder.finite_metrics(), not_finite=odd)
-
-    def _news(self) -> Regrouped | None:
-        """With the first rows of a generation, report how long the change took."""
-        now, before = time.monotonic(), self.row_at
-        self.row_at = now
-        news, self.news = self.news, None
-        return None if news is None else replace(news, pause=now - before)
-
-    def _check_batch(self, row: MeasuredStep) -> None:
-        """Warn if the script trains on another batch than the Directive's.
-
-        A local batch is rounded down, hence the tolerance. It is only a warning, because the first
-        tensor of a forward pass need not have one row per sample.
-        """
-        config = self._current_directive.config
-        if (
-            self.has_warned
-            or not row.samples
-            or abs(row.samples - config.global_batch) < config.workers
-        ):
-            return
-        self.has_warned = True
-        log.warning(
-            "an iteration took %d samples where the job wants %d: let the script read "
-            "SCAVENGER_LOCAL_BATCH, or its measurements are attributed to another batch",
-            row.samples,
-            config.global_batch,
-        )
+    def _split(
+        self, rows: Sequence[MeasuredStep]
+    ) -> tuple[Sequence[MeasuredStep], Sequence[MeasuredStep]]:
+        """Return the rows of this generation, and those of the one that is upcoming."""
+        if self.upcoming is None or self.member.cluster is None:
+            return rows, ()
+        awaited = self.member.cluster.indexes
+        is_there = (place for place, row in enumerate(rows) if awaited == set(row.tasks))
+        first = next(is_there, len(rows))
+        return rows[:first], rows[first:]
 
     def _check_progress(self) -> None:
         """Stop at the job's target: the script counts its own epochs, but not across restarts."""
         most = self._current_directive.stop.max_progress
-        has_used_all = self.is_resumed and self.progress.epochs >= most
-        if self.level == "control" and (has_used_all or self._has_reached_goal()):
+        has_used_all = self.is_resumed and self.telemetry.progress.epochs >= most
+        if self.level == "control" and (has_used_all or self.telemetry.has_reached_goal()):
             self.is_over = True
         if self.is_over:
             self.files.stop_request.touch()

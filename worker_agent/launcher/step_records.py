@@ -66,6 +66,7 @@ class MeasuredStep:
         fastest_compute_time: Of the fastest rank.
         framework: What trains, by its name in job documents; empty before it is written down.
         metrics: What the framework told of itself since the row before, by name.
+        tasks: Task indexes whose gradients were added up, where parameter servers do it.
     """
 
     iteration: int
@@ -80,6 +81,7 @@ class MeasuredStep:
     fastest_compute_time: float
     framework: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    tasks: Sequence[int] = ()
 
 
 def combine_ranks(parts: Sequence[RankStep]) -> MeasuredStep:

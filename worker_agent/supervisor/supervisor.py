@@ -75,8 +75,8 @@ def main(restarts: RestartBudget) -> None:
 
 
 def command_of(worker: WorkerSpec, default_directory: str | None) -> TrainingCommand:
-    """Return what this machine runs: the user's command, or a parameter server."""
-    if worker.role == "server":
+    """Return what this machine runs: the user's command, or a parameter server of our own."""
+    if not worker.command:
         return TrainingCommand((sys.executable, "-m", "worker_agent.parameter_server"), None)
     return TrainingCommand(worker.command, worker.directory or default_directory)
 

@@ -38,6 +38,7 @@ from worker_agent.tensorflow.fit import (
 )
 from worker_agent.tensorflow.replica_steps import ReplicaSteps
 from worker_agent.tensorflow.ring import RowRing
+from worker_agent.tensorflow.server_training import ServerTraining
 from worker_agent.tensorflow.warm_restart import KerasRestart
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,8 @@ log = logging.getLogger(__name__)
 OLDEST_MEASURED = (2, 21)
 READING_PERIOD = 0.5
 NOTHING_SEEN = (
-    "no step of a Keras optimizer was seen. Steps of other optimizers and of parameter servers are"
-    " not measured"
+    "no step of a Keras optimizer or of SyncReplicasOptimizer was seen. Steps of others are not"
+    " measured"
 )
 OTHER_FRAMEWORKS = {"torch", "jax"}
 
@@ -79,6 +80,7 @@ class TensorFlowInstrumentation:
             between_steps=None if self.restart is None else self._between_steps,
             is_first=settings.rank == 0,
         )
+        self.servers = ServerTraining(settings, self.announce, on_row)
         self.ring: RowRing | None = None
         self.announced: str | None = None
         self.restored = TrainingProgress()
@@ -115,7 +117,7 @@ class TensorFlowInstrumentation:
             return
         if self.ring is not None:
             self._read_last_rows()
-        elif not OTHER_FRAMEWORKS & sys.modules.keys():
+        elif not (self.servers.has_begun or OTHER_FRAMEWORKS & sys.modules.keys()):
             self.announce(f"unmeasured: {NOTHING_SEEN}")
 
     def _read_from(self, ring: RowRing) -> None:
@@ -183,16 +185,32 @@ ACTIVE: list[TensorFlowInstrumentation] = []
 
 
 def install_steps() -> None:
-    """Patch the function that runs another one on each replica, and what restores a checkpoint."""
+    """Patch what runs a step, on replicas or with servers, and what restores a checkpoint."""
     from tensorflow.python.checkpoint.checkpoint import Checkpoint
     from tensorflow.python.distribute import mirrored_run
     from tensorflow.python.distribute.distribute_lib import StrategyBase
+    from tensorflow.python.training.server_lib import Server
 
+    spare_tasks = read_instrumentation_settings().spare_tasks
+    if spare_tasks:
+        add_tasks_to_servers(Server, spare_tasks)
     patch(lambda each: each.steps.patches_of_steps(mirrored_run))
     patch(lambda each: each.patches_of_checkpoints(Checkpoint, "restore"))
     patch(lambda each: each.patches_of_data_sets(StrategyBase))
+    patch(lambda each: tuple(each.servers.patches()))
     # Lets the launcher tell a script that failed from one that lost its peers.
     patch(lambda each: (Patch(sys, "excepthook", before=each.script_fails),))
+
+
+def add_tasks_to_servers(server: Any, spare_tasks: Sequence[str]) -> None:
+    """Let the server of this process know more workers than the script names."""
+
+    def add_tasks(this: Any, cluster: Any, *rest: Any) -> tuple[Any, ...]:
+        known = tf.train.ClusterSpec(cluster).as_dict()
+        workers = [*known.get("worker", []), *spare_tasks]
+        return (this, tf.train.ClusterSpec({**known, "worker": workers}), *rest)
+
+    Patch(server, "__init__", before=add_tasks).apply()
 
 
 def install_keras() -> None:

@@ -134,13 +134,7 @@ class KerasState:
 
     def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         """Copy the state; raises StateRefused if something in it cannot be saved."""
-        encoded = encode({**self._states(), "random": random_states()})
-        arrays = {
-            name: HostArray(info.dtype, info.shape, np.ascontiguousarray(array).tobytes())
-            for name, array in encoded.arrays.items()
-            for info in [ArrayInfo.of(array)]
-        }
-        return TrainingSnapshot(progress, encoded.tree, arrays)
+        return to_snapshot({**self._states(), "random": random_states()}, progress)
 
     def restore(self, snapshot: TrainingSnapshot) -> TrainingProgress:
         """Take over a snapshot; it may have been taken with another number of workers.
@@ -149,14 +143,7 @@ class KerasState:
             StateRefused: It does not fit; nothing was changed, unless the message says that an
                 object of the script refused its part.
         """
-        try:
-            arrays = {
-                name: ArrayInfo(each.dtype, each.shape).read(each.content)
-                for name, each in snapshot.arrays.items()
-            }
-        except KERAS_STATE_ERRORS as error:
-            raise StateRefused(f"the arrays of the state are damaged: {error}") from error
-        state = self._take_over(snapshot.tree, arrays)
+        state = self._take_over(snapshot.tree, arrays_in(snapshot))
         try:
             restore_random_states(state["random"])
         except KERAS_STATE_ERRORS as error:
@@ -258,6 +245,28 @@ def encode(state: object) -> EncodedState:
         return None
 
     return encode_state(state, find_array)
+
+
+def to_snapshot(state: object, progress: TrainingProgress) -> TrainingSnapshot:
+    """Copy a state; raises StateRefused if something in it cannot be saved."""
+    encoded = encode(state)
+    arrays = {
+        name: HostArray(info.dtype, info.shape, np.ascontiguousarray(array).tobytes())
+        for name, array in encoded.arrays.items()
+        for info in [ArrayInfo.of(array)]
+    }
+    return TrainingSnapshot(progress, encoded.tree, arrays)
+
+
+def arrays_in(snapshot: TrainingSnapshot) -> dict[str, Array]:
+    """Return the arrays of a snapshot; raises StateRefused if they are damaged."""
+    try:
+        return {
+            name: ArrayInfo(each.dtype, each.shape).read(each.content)
+            for name, each in snapshot.arrays.items()
+        }
+    except KERAS_STATE_ERRORS as error:
+        raise StateRefused(f"the arrays of the state are damaged: {error}") from error
 
 
 def refuse_mismatch(kind: str, theirs: Mapping[int, Any], mine: Sequence[Any]) -> None:
