@@ -47,6 +47,7 @@ from scavenger.job.training import (
     DownpourSpec,
     LearningRateField,
     LearningRateSpec,
+    ParameterServerSpec,
     TrainingStrategyField,
     TrainingStrategySpec,
 )
@@ -287,6 +288,8 @@ class JobSpec(SpecModel):
                 "downpour writes no checkpoints: leave run.checkpoints out, and let the script "
                 "save the weights of its leader"
             )
+        if run.is_under_agent and "strategy" in info.data:
+            _check_agent_run(info.data["strategy"], info.data.get("framework"))
         return run
 
     @field_validator("price")
@@ -413,6 +416,19 @@ def _check_single(space: ConfigSpace) -> None:
             f"downpour never waits, so no law tells which configuration is best, and the "
             f"limits leave {configurations}: write one number for limits.workers and one for "
             f"limits.batch, e.g. workers: {space.workers[-1]}, batch: {space.global_batches[-1]}"
+        )
+
+
+def _check_agent_run(strategy: TrainingStrategySpec, framework: FrameworkName | None) -> None:
+    if isinstance(strategy, DownpourSpec):
+        raise ValueError(
+            "a script under agent run does not train by downpour: leave strategy out, or let the "
+            "script open a worker_agent.session()"
+        )
+    if isinstance(strategy, ParameterServerSpec) and framework != "tensorflow":
+        raise ValueError(
+            "under agent run only scripts of TensorFlow have parameter servers: write framework: "
+            "tensorflow, or let the script open a worker_agent.session()"
         )
 
 

@@ -70,3 +70,30 @@ def test_what_the_hooks_of_agent_run_patch() -> None:
     for name in ("experimental_distribute_dataset", "distribute_datasets_from_function"):
         assert parameters(getattr(StrategyBase, name))[2:] == ["options"]
     assert parameters(tf.train.Checkpoint.restore) == ["self", "save_path", "options"]
+
+
+def test_what_the_hooks_of_parameter_servers_patch() -> None:
+    from tensorflow.python.client.session import BaseSession
+    from tensorflow.python.training import monitored_session
+    from tensorflow.python.training.server_lib import Server
+    from tensorflow.python.training.session_manager import SessionManager
+    from tensorflow.python.training.sync_replicas_optimizer import SyncReplicasOptimizer
+
+    applied = parameters(SyncReplicasOptimizer.apply_gradients)
+    assert applied == ["self", "grads_and_vars", "global_step", "name"]
+    assert parameters(SyncReplicasOptimizer.get_init_tokens_op) == ["self", "num_tokens"]
+    optimizer = SyncReplicasOptimizer(tf.compat.v1.train.GradientDescentOptimizer(1.0), 2)
+    assert (optimizer._replicas_to_aggregate, optimizer._tokens_per_step) == (2, 2)
+    assert isinstance(optimizer._opt, tf.compat.v1.train.GradientDescentOptimizer)
+    # A setting of the session is the argument that the hooks replace.
+    assert parameters(SessionManager.prepare_session)[8] == "config"
+    assert parameters(SessionManager.wait_for_session)[:3] == ["self", "master", "config"]
+    assert parameters(SessionManager.__init__)[5] == "recovery_wait_secs"
+    ending = parameters(monitored_session._MonitoredSession.__init__)
+    assert ending[-1] == "stop_grace_period_secs"
+    assert {error.__name__ for error in monitored_session._PREEMPTION_ERRORS} == {
+        "AbortedError",
+        "UnavailableError",
+    }
+    assert parameters(BaseSession.run)[0] == parameters(BaseSession.close)[0] == "self"
+    assert parameters(Server.__init__)[1] == "server_or_cluster_def"

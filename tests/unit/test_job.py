@@ -575,6 +575,22 @@ SECRET = (
         ),
         (
             {
+                "strategy": "downpour",
+                "limits": {"workers": 2, "batch": 64},
+                "run": {"command": ["scavenger", "agent", "run", "--", "train"]},
+            },
+            "run: a script under agent run does not train by downpour: leave strategy out, or let ",
+        ),
+        (
+            {
+                "strategy": "parameter_server",
+                "framework": "pytorch",
+                "run": {"command": ["scavenger", "agent", "run", "--", "train"]},
+            },
+            "run: under agent run only scripts of TensorFlow have parameter servers: write framewo",
+        ),
+        (
+            {
                 "strategy": "parameter_server",
                 "price": {"per_hour": "1 USD/h", "servers": {"count": 2, "per_hour": "1 USD/h"}},
             },

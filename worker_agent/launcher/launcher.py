@@ -369,7 +369,7 @@ class Launcher:
         if before:
             self.telemetry.report(before)
         if after and self.upcoming is not None:
-            self.telemetry.enter(self.upcoming)
+            self.telemetry.enter(self.upcoming, pause=after[0].step_time)
             self.upcoming = None
             self.telemetry.report(after)
         self._check_progress()

@@ -52,11 +52,16 @@ class JobTelemetry:
         self.news: Regrouped | None = None
         self.row_at = time.monotonic()
 
-    def enter(self, directive: Directive) -> None:
-        """Count what follows as steps of another generation."""
+    def enter(self, directive: Directive, pause: float = 0.0) -> None:
+        """Count what follows as steps of another generation.
+
+        Args:
+            directive: The generation.
+            pause: Seconds that the change took; 0 measures them up to the first steps.
+        """
         self.directive = directive
         self.progress = self.progress.corrected_for(directive)
-        self.news = Regrouped(directive.generation, 0.0, 0)
+        self.news = Regrouped(directive.generation, pause, 0)
         is_probe = directive.purpose == "probe"
         interval = PROBING_REPORT_INTERVAL if is_probe else DEFAULT_REPORT_INTERVAL
         self.reporter.set_interval(interval)
@@ -111,7 +116,7 @@ class JobTelemetry:
         now, before = time.monotonic(), self.row_at
         self.row_at = now
         news, self.news = self.news, None
-        return None if news is None else replace(news, pause=now - before)
+        return news and replace(news, pause=news.pause or now - before)
 
     def _check_batch(self, row: MeasuredStep) -> None:
         """Warn if the script trains on another batch than the Directive's.

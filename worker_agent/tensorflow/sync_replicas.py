@@ -6,7 +6,7 @@ update and write a row of both into a ring, which the chief reads.
 
 The workers of a step are a variable on the servers, too. Each update first writes down, as a
 *claim*, its step and the workers it waits for; who is named there contributes one gradient, and
-nobody else does. So workers come and go without a word of the others, and without a step that
+no other worker does. So workers come and go without a word of the others, and without a step that
 counts a gradient twice.
 """
 
@@ -229,7 +229,8 @@ class GraphBuilder:
         self.began_at = began_at
         local = tf.add_n([squared_norm(gradient) for gradient, _ in self.live])
         own = tf.one_hot(self.task, self.layout.tasks)
-        compute = tf.cast(self.ready_at - self.pulled_at, tf.float32)
+        # The clock that notes the last weight may run after the gradients of a small model.
+        compute = tf.cast(tf.maximum(self.ready_at - self.pulled_at, 0.0), tf.float32)
         samples = samples_of(gradients)
         head = tf.stack([local, samples])
         return tf.concat([head, own, own * compute, own * sync_time.read_value()], 0)
@@ -302,7 +303,7 @@ class GraphBuilder:
 
 @contextmanager
 def on_device(device: str) -> Iterator[None]:
-    """Place what follows there, whatever the script's own device scopes say."""
+    """Place what follows on a device, also within device scopes of the script."""
     with v1.device(None), v1.device(device):
         yield
 

@@ -3751,7 +3751,7 @@ export interface components {
          *     Attributes:
          *         role: Whether it trains or serves parameters.
          *         strategy: How the workers of the job train together.
-         *         command: The training command, program first; a parameter server does not use it.
+         *         command: The training command, program first; empty for a parameter server of the agent.
          *         directory: Where the command starts; None leaves it to the machine. With ``code``, a path
          *             inside the code; None for its top.
          *         code: SHA-256 of the code that the machine fetches; None for none.
