@@ -35,6 +35,8 @@ class InstrumentationSettings:
             leaves them as they are.
         tasks: Task indexes of a cluster with parameter servers; 0 where the agent does not run it.
         departures: File that tells the chief which of them are not to be waited for.
+        gate: File that lets a process go on where it makes its strategy; None never holds it.
+        arrived: File that a process makes when it has come there.
         spare_tasks: Where a server reaches tasks whose workers come later, by their index from the
             last one that it knows.
     """
@@ -54,6 +56,8 @@ class InstrumentationSettings:
     rebatch: int | None = None
     tasks: int = 0
     departures: str | None = None
+    gate: str | None = None
+    arrived: str | None = None
     spare_tasks: tuple[str, ...] = ()
 
 
@@ -79,6 +83,8 @@ def read_instrumentation_settings() -> InstrumentationSettings:
         is_under_torchrun="TORCHELASTIC_USE_AGENT_STORE" in os.environ,
         tasks=int(os.environ.get("SCAVENGER_TASKS", "0")),
         departures=os.environ.get("SCAVENGER_DEPARTURES"),
+        gate=os.environ.get("SCAVENGER_GATE"),
+        arrived=os.environ.get("SCAVENGER_ARRIVED"),
         spare_tasks=tuple(filter(None, os.environ.get("SCAVENGER_SPARE_TASKS", "").split(","))),
         rebatch=None if (batch := os.environ.get("SCAVENGER_REBATCH")) is None else int(batch),
     )

@@ -52,6 +52,10 @@ def test_weights_slots_and_iterations_are_kept_on_all_workers(
         if number > 1:
             assert {step["before"] for step in steps} == {by_iteration[number - 1][0]["after"]}
     assert {step["generation"] for step in told} == {1, 2, 3}
+    for generation in (1, 2):
+        last = max(step["at"] for step in told if step["generation"] == generation)
+        starts = [float(file.read_text()) for file in tmp_path.glob(f"started-{generation + 1}-*")]
+        assert max(starts) < last, "training went on while the next processes imported TensorFlow"
 
 
 def test_a_checkpoint_of_the_script_comes_before_ours(tmp_path: Path) -> None:

@@ -28,14 +28,13 @@ class ClusterMember:
 
     Args:
         worker: This worker's id.
-        departures: File that tells the chief's process which tasks have left or are lost.
 
     Attributes:
         cluster: The cluster that the process is in; None while there is none.
     """
 
-    def __init__(self, worker: str, departures: Path) -> None:
-        self.worker, self.departures = worker, departures
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
         self.cluster: ServerCluster | None = None
 
     def place(
@@ -65,11 +64,18 @@ class ClusterMember:
             return None
         return Placement(tuple(workers), own.index, rank, servers=tuple(servers))
 
-    def consider(self, newest: Directive, port: MachinePort) -> Consequence:
-        """Return what a newer Directive means for the process that runs."""
+    def consider(self, newest: Directive, port: MachinePort, departures: Path) -> Consequence:
+        """Return what a newer Directive means for the process that runs.
+
+        Args:
+            newest: The Directive.
+            port: Where this machine publishes what the others read.
+            departures: File that tells the chief's process which tasks have left or are lost.
+        """
         assert self.cluster is not None
         chief = next(iter(self.cluster.tasks))
         if chief == self.worker:
+            tell_departures(departures, self.cluster, newest)
             return self._consider_as_chief(self.cluster, newest, port)
         published = self._peek(newest)
         if published is not None:
@@ -86,7 +92,6 @@ class ClusterMember:
     def _consider_as_chief(
         self, cluster: ServerCluster, newest: Directive, port: MachinePort
     ) -> Consequence:
-        self._tell_departures(cluster, newest)
         adapted = cluster.adapt(newest)
         if adapted is not None:
             self.cluster = adapted
@@ -94,20 +99,6 @@ class ClusterMember:
             return "train on"
         # Without its servers it never comes to a boundary.
         return "stop" if newest.servers == cluster.servers else "end"
-
-    def _tell_departures(self, cluster: ServerCluster, newest: Directive) -> None:
-        """Tell the chief's process who is not to be waited for."""
-        stayed = {(member.worker, member.address) for member in newest.members}
-        gone = {
-            task.index
-            for worker, task in cluster.tasks.items()
-            if (worker, task.address) not in stayed
-        }
-        if not gone:
-            return
-        known = read_departures(self.departures)
-        now = {index: newest.repairs or known.get(index, False) for index in gone}
-        write_departures(self.departures, known | now)
 
     def _find_cluster(
         self, directive: Directive, port: MachinePort, is_over: Callable[[], bool]
@@ -135,3 +126,16 @@ def has_stopped(chief: str, started: int) -> bool:
         return try_read(chief, stopped_key(started)) is not None
     except OSError:
         return True
+
+
+def tell_departures(path: Path, cluster: ServerCluster, newest: Directive) -> None:
+    """Tell the chief's process who is not to be waited for."""
+    stayed = {(member.worker, member.address) for member in newest.members}
+    gone = {
+        task.index for worker, task in cluster.tasks.items() if (worker, task.address) not in stayed
+    }
+    if not gone:
+        return
+    known = read_departures(path)
+    now = {index: newest.repairs or known.get(index, False) for index in gone}
+    write_departures(path, known | now)

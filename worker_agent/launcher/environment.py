@@ -33,6 +33,8 @@ class LauncherFiles:
         stop_request: Requests a stop once it exists.
         outcome: How training ended, if an exit code cannot tell.
         departures: Workers of parameter servers that are not to be waited for.
+        gate: Lets a process go on where it makes its strategy, once it exists.
+        arrived: Exists once a process has come there.
         checkpoints: Directory of the checkpoints.
     """
 
@@ -40,7 +42,23 @@ class LauncherFiles:
     stop_request: Path
     outcome: Path
     departures: Path
+    gate: Path
+    arrived: Path
     checkpoints: Path
+
+    @classmethod
+    def in_directory(cls, directory: Path, checkpoints: Path) -> LauncherFiles:
+        """Return the files of one run of a script, in a directory of its own."""
+        directory.mkdir(exist_ok=True)
+        return cls(
+            rows=directory / "rows.jsonl",
+            stop_request=directory / "wish",
+            outcome=directory / "ended",
+            departures=directory / "departures",
+            gate=directory / "gate",
+            arrived=directory / "arrived",
+            checkpoints=checkpoints,
+        )
 
     def to_environment(self) -> dict[str, str]:
         """Return them as the variables that the instrumentation reads."""
@@ -49,13 +67,10 @@ class LauncherFiles:
             "SCAVENGER_WISH": str(self.stop_request),
             "SCAVENGER_ENDED": str(self.outcome),
             "SCAVENGER_DEPARTURES": str(self.departures),
+            "SCAVENGER_GATE": str(self.gate),
+            "SCAVENGER_ARRIVED": str(self.arrived),
             "SCAVENGER_CHECKPOINTS": str(self.checkpoints),
         }
-
-    def delete_old(self) -> None:
-        """Delete what a run before has left, which would be taken for the next one's."""
-        for path in (self.rows, self.stop_request, self.outcome, self.departures):
-            path.unlink(missing_ok=True)
 
 
 def instrumented_environment(

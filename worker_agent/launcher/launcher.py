@@ -32,6 +32,7 @@ from worker_agent.launcher.environment import (
     generation_environment,
     instrumented_environment,
 )
+from worker_agent.launcher.next_process import NextProcess, waiting_key
 from worker_agent.launcher.places import MachinePort, Placement, find_places
 from worker_agent.launcher.server_cluster import stopped_key
 from worker_agent.launcher.step_records import (
@@ -99,21 +100,17 @@ class Launcher:
         self.settings, self.command, self.level = settings, list(command), level
         self.environment = dict(environment)
         self.directory = Path(tempfile.mkdtemp(prefix="scavenger-run-"))
-        self.files = LauncherFiles(
-            rows=self.directory / "rows.jsonl",
-            stop_request=self.directory / "wish",
-            outcome=self.directory / "ended",
-            departures=self.directory / "departures",
-            checkpoints=Path(settings.checkpoints or self.directory / "checkpoints"),
-        )
         self.port = MachinePort(settings.host)
         self.reporter = open_reporter(settings, lambda _: None)
         self.telemetry = JobTelemetry(self.reporter)
-        self.member = ClusterMember(settings.worker, self.files.departures)
+        self.member = ClusterMember(settings.worker)
+        self.files = self._files_of(0)
+        self.next: NextProcess | None = None
         # Entered once the steps show its workers, where the script trains on.
         self.upcoming: Directive | None = None
         self.child: subprocess.Popen[bytes] | None = None
         self.is_ending = self.is_over = self.is_resumed = False
+        self.arrival_told = 0  # newest generation whose process is known to be at its gate
 
     def run(self) -> int:
         """Run until the command ends or this machine is released; returns the exit code."""
@@ -123,6 +120,7 @@ class Launcher:
         try:
             return self._train()
         finally:
+            self._drop_next()
             self.port.close()
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -234,12 +232,41 @@ class Launcher:
             return
         elif self.member.cluster is not None:
             self._consider_with_servers(newest)
-        elif self.rank == 0:
+        elif newest.repairs or not self.files.arrived.exists():
+            if self.rank == 0:
+                self.files.stop_request.touch()
+        else:
+            self._prepare(newest)
+
+    def _prepare(self, newest: Directive) -> None:
+        """Let the next process start beside this one; stop this one once all of them wait."""
+        if self.next is None or self.next.directive != newest:
+            self._drop_next()
+            rank = newest.rank_of(self.settings.worker)
+            if rank is not None:
+                files = self._files_of(newest.generation)
+                self.next = NextProcess(newest, rank, self.port, files, self._start)
+        if self.next is not None:
+            self.next.advance()
+            if self.next.is_waiting:
+                self._tell_arrival(newest.generation)
+        if self.rank == 0 and (self.next is None or self.next.are_all_waiting()):
             self.files.stop_request.touch()
+
+    def _drop_next(self) -> None:
+        if self.next is not None:
+            self.next.end()
+        self.next = None
+
+    def _tell_arrival(self, generation: int) -> None:
+        """Publish once that the process of a generation has come to its gate."""
+        if generation > self.arrival_told:
+            self.arrival_told = generation
+            self.port.publish(waiting_key(generation), "yes")
 
     def _consider_with_servers(self, newest: Directive) -> None:
         assert self.child is not None
-        match self.member.consider(newest, self.port):
+        match self.member.consider(newest, self.port, self.files.departures):
             case "stop":
                 self.files.stop_request.touch()
             case "end":
@@ -258,16 +285,20 @@ class Launcher:
     def _run_once(self) -> CommandRun:
         """Run the command in this generation, once the places of all processes are known."""
         directive = self._current_directive
-        self.port.choose(directive.generation)
         self.upcoming = self.member.cluster = None
+        prepared = self.next
+        if prepared is None or prepared.directive != directive or prepared.child is None:
+            self._drop_next()
+            prepared = None
+            self.port.choose(directive.generation)
         try:
-            placement = self._place(directive)
+            placement = self._place(directive) if prepared is None else prepared.placement
         except ConnectionError as error:
             log.warning("generation %d: %s", directive.generation, error)
             return CommandRun(1, LOST_PEERS, 0)
         if placement is None:  # a newer generation is there
             return CommandRun(0, STOPPED_AT_BOUNDARY, 0)
-        ended = self._run_command(placement)
+        ended = self._run_command(placement, prepared)
         if self.member.cluster is not None and placement.task == 0:
             self.port.publish(stopped_key(self.member.cluster.started), "")
         return ended
@@ -284,21 +315,22 @@ class Launcher:
         is_newer = newest is not None and newest.generation > self._current_directive.generation
         return is_newer or self.is_ending
 
-    def _run_command(self, placement: Placement) -> CommandRun:
-        self.files.delete_old()
+    def _run_command(self, placement: Placement, prepared: NextProcess | None) -> CommandRun:
         directive = self._current_directive
+        self.files = self._files_of(directive.generation) if prepared is None else prepared.files
         if self.rank == 0 and directive.generation > 1:
             self._fetch_checkpoint()
         self.telemetry.progress = read_job_progress(self._progress_file).corrected_for(directive)
         # Only then does the job's count of epochs go beyond the script's own.
         self.is_resumed = self.telemetry.progress.iteration > 0
-        ours = generation_environment(self.environment, directive, placement, self.settings.job)
         tail, rows = StepFileReader(self.files.rows), 0
+        self.files.gate.touch()
         try:
-            self.child = subprocess.Popen(
-                fill_command(self.command, placement),
-                env=instrumented_environment(ours, self._added_environment()),
-            )
+            if prepared is None:
+                self.child = self._start(directive, placement, self.files)
+            else:
+                self.child, self.next = prepared.child, None
+            assert self.child is not None
             if self.rank != 0:
                 # The rows of the first rank confirm that all have met; this one has none.
                 self.telemetry.confirm()
@@ -306,6 +338,8 @@ class Launcher:
                 rows += self._report(tail.read())
                 if self._outcome() == NOT_DISTRIBUTED:
                     self.child.terminate()
+                if self.files.arrived.exists():
+                    self._tell_arrival(directive.generation)
                 self._consider(self.reporter.newest)
             rows += self._report(tail.read())
         finally:
@@ -315,14 +349,23 @@ class Launcher:
             write_job_progress(self._progress_file, self.telemetry.progress)
         return CommandRun(code, self._outcome(), rows)
 
-    def _added_environment(self) -> dict[str, str]:
-        """Return what the instrumentation reads; only `control` changes what a script trains on."""
-        added = self.files.to_environment()
-        if self.level == "control":
-            added["SCAVENGER_REBATCH"] = str(self._current_directive.config.global_batch)
+    def _start(
+        self, directive: Directive, placement: Placement, files: LauncherFiles
+    ) -> subprocess.Popen[bytes]:
+        added = files.to_environment()
+        if self.level == "control":  # only that changes what a script trains on
+            added["SCAVENGER_REBATCH"] = str(directive.config.global_batch)
         if self.member.cluster is not None:
             added["SCAVENGER_TASKS"] = str(self.member.cluster.capacity)
-        return added
+        ours = generation_environment(self.environment, directive, placement, self.settings.job)
+        return subprocess.Popen(
+            fill_command(self.command, placement), env=instrumented_environment(ours, added)
+        )
+
+    def _files_of(self, generation: int) -> LauncherFiles:
+        """Return the files of one generation: those of another would be taken for its own."""
+        checkpoints = Path(self.settings.checkpoints or self.directory / "checkpoints")
+        return LauncherFiles.in_directory(self.directory / str(generation), checkpoints)
 
     def _fetch_checkpoint(self) -> None:
         """Fetch what machines that are gone have put into the bucket, if the disk has less."""

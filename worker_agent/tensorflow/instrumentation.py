@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.launcher.environment import (
+    EXIT_STOPPED,
     LOST_PEERS,
     NOT_DISTRIBUTED,
     STEPS_BEFORE_VERDICT,
@@ -45,6 +47,7 @@ log = logging.getLogger(__name__)
 
 OLDEST_MEASURED = (2, 21)
 READING_PERIOD = 0.5
+GATE_POLL = 0.02
 NOTHING_SEEN = (
     "no step of a Keras optimizer or of SyncReplicasOptimizer was seen. Steps of others are not"
     " measured"
@@ -105,6 +108,17 @@ class TensorFlowInstrumentation:
         """Return the patches by which data sets have the job's batch."""
         batch = self.settings.rebatch
         return () if batch is None else patches_of_data_sets(owner, batch)
+
+    def wait_at_gate(self, *_: Any) -> None:
+        """Wait where the strategy is made, while the process before this one still trains."""
+        gate, arrived, parent = self.settings.gate, self.settings.arrived, os.getppid()
+        if gate is None or arrived is None:
+            return
+        Path(arrived).touch()
+        while not Path(gate).exists():
+            if os.getppid() != parent:
+                os._exit(EXIT_STOPPED)  # the launcher is gone
+            time.sleep(GATE_POLL)
 
     def script_fails(self, _: Any, error: BaseException, __: Any) -> None:
         """Tell the launcher of an error that means that another process is gone."""
@@ -188,6 +202,9 @@ def install_steps() -> None:
     """Patch what runs a step, on replicas or with servers, and what restores a checkpoint."""
     from tensorflow.python.checkpoint.checkpoint import Checkpoint
     from tensorflow.python.distribute import mirrored_run
+    from tensorflow.python.distribute.collective_all_reduce_strategy import (
+        CollectiveAllReduceStrategy,
+    )
     from tensorflow.python.distribute.distribute_lib import StrategyBase
     from tensorflow.python.training.server_lib import Server
 
@@ -195,6 +212,7 @@ def install_steps() -> None:
     if spare_tasks:
         add_tasks_to_servers(Server, spare_tasks)
     patch(lambda each: each.steps.patches_of_steps(mirrored_run))
+    patch(lambda each: (Patch(CollectiveAllReduceStrategy, "__init__", each.wait_at_gate),))
     patch(lambda each: each.patches_of_checkpoints(Checkpoint, "restore"))
     patch(lambda each: each.patches_of_data_sets(StrategyBase))
     patch(lambda each: tuple(each.servers.patches()))

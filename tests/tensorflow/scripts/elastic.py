@@ -23,6 +23,9 @@ def dataset(context):
     return tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat().batch(LOCAL_BATCH)
 
 
+generation = int(os.environ.get("SCAVENGER_GENERATION", "0"))
+with open(f"started-{generation}-{os.getpid()}", "w") as started:
+    started.write(str(time.time()))
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 rank, replicas = strategy.cluster_resolver.task_id, strategy.num_replicas_in_sync
 with strategy.scope():
@@ -53,13 +56,14 @@ def train(iterator):
     return strategy.run(step, args=(next(iterator),))
 
 
-name = f"{os.environ.get('SCAVENGER_GENERATION', '0')}-{rank}-{os.getpid()}.jsonl"
+name = f"{generation}-{rank}-{os.getpid()}.jsonl"
 with open(name, "w", buffering=1) as file:
     while not os.path.exists("end"):  # TensorFlow ignores SIGTERM while workers are connected
         before = strategy.experimental_local_results(train(iterator))[0].numpy()
         after = np.concatenate([each.ravel() for each in model.get_weights()])
         told = {
-            "generation": int(os.environ.get("SCAVENGER_GENERATION", "0")),
+            "at": time.time(),
+            "generation": generation,
             "iteration": int(optimizer.iterations.numpy()),
             "replicas": replicas,
             "rank": rank,
