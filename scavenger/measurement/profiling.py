@@ -14,7 +14,7 @@ from typing import Literal
 
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.noise import NoiseEstimate, estimate_noise, shard_norms
-from scavenger.measurement.stability import assess_stability
+from scavenger.measurement.stability import MIN_NOISE_WINDOW_ROWS_WITHOUT_LOSS, assess_stability
 from scavenger.measurement.steps import StepColumns
 from scavenger.number_checks import require_not_negative
 
@@ -92,6 +92,8 @@ MeasuredQuantity = Literal["time", "noise"]
 PROBE_ITERATIONS = 20
 WARM_UP_ITERATIONS = 3
 MAX_NOISE_ROWS = 4000
+# As many as noise takes to settle at the earliest where no loss is logged.
+MAX_ROWS_WITHOUT_NOISE = MIN_NOISE_WINDOW_ROWS_WITHOUT_LOSS
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,8 @@ def evaluate_probe(
             noise judges by them whether the loss has fallen.
         probe_iterations: Rows with timing a probe needs.
         warm_up: First rows to leave out: caches, connections and allocators are still cold.
-        max_noise_rows: Noise rows, or rows if none carries noise, after which a probe of noise
-            ends with the noise it has.
+        max_noise_rows: Noise rows after which a probe of noise ends with the noise it has. It ends
+            much sooner without any: a script that shows none in its first iterations never will.
     """
     warm = columns[warm_up:]
     timing = measure_time(warm)
@@ -160,8 +162,13 @@ def evaluate_probe(
     stability = assess_stability(columns, config.global_batch, losses_before)
     if stability.is_stable:
         return complete_probe(config, timing, stability.noise, stability.why)
-    if (len(shard_norms(columns)) or len(columns)) < max_noise_rows:
+    noise_rows = len(shard_norms(columns))
+    longest = max_noise_rows if noise_rows else min(max_noise_rows, MAX_ROWS_WITHOUT_NOISE)
+    if (noise_rows or len(columns)) < longest:
         return ProbeIncomplete(stability.why)
+    if not noise_rows:
+        why = f"none of {len(columns)} iterations measured noise, so none is waited for"
+        return complete_probe(config, timing, None, why)
     noise = estimate_noise(columns[len(columns) // 2 :], config.global_batch)
     why = f"noise did not settle in {len(columns)} iterations and is used as it is"
     return complete_probe(config, timing, noise, f"{why}: {stability.why}")

@@ -105,12 +105,22 @@ def test_a_lone_worker_that_never_splits_has_no_noise():
     assert (indicators.noise, indicators.noise_scale) == (None, None)
 
 
-@pytest.mark.parametrize("shards", [4, 1])
-def test_patience_ends_with_a_sentence_that_says_so(shards):
-    workers = shards
-    columns = replace(steady(60, (2.0,) * 60), shards=(shards,) * 60)
-    answer = evaluate_probe(
-        columns, ClusterConfig(workers, 64), measures="noise", max_noise_rows=60
-    )
+def test_patience_ends_with_a_sentence_that_says_so():
+    columns = steady(60, (2.0,) * 60)
+    answer = evaluate_probe(columns, CONFIG, measures="noise", max_noise_rows=60)
     assert isinstance(answer, ProbeComplete)
     assert answer.why.startswith("noise did not settle in 60 iterations and is used as it is")
+
+
+@pytest.mark.parametrize(
+    ("rows", "patience", "ends"), [(159, 4000, False), (160, 4000, True), (23, 0, True)]
+)
+@pytest.mark.parametrize("workers", [4, 1])
+def test_a_probe_waits_for_no_noise_where_no_iteration_shows_any(workers, rows, patience, ends):
+    columns = replace(steady(rows), shards=(workers,) * rows, local_norm_sq=(None,) * rows)
+    config = ClusterConfig(workers, 64)
+    answer = evaluate_probe(columns, config, measures="noise", max_noise_rows=patience)
+    assert isinstance(answer, ProbeComplete) == ends
+    if ends:
+        assert answer.observation.indicators.noise is None
+        assert answer.why == f"none of {rows} iterations measured noise, so none is waited for"
