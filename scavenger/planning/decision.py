@@ -1,11 +1,13 @@
 """decide(): from what is known about a job to its next probe or its configuration.
 
 Step times are probed first, on several configurations. Noise is probed last and on one only, the
-currently preferred one, because one φ predicts all.
+currently preferred one, because one φ predicts all. Where that one measures none, as one worker of
+an unchanged script does, it is the best of those that do.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -16,7 +18,12 @@ from scavenger.models.epochs import EpochsLaw
 from scavenger.planning.constrained_objective import ConstrainedObjective
 from scavenger.planning.curve import TradeoffCurve, predict_curve
 from scavenger.planning.search.registry import SEARCHES
-from scavenger.planning.search.strategy import Probe, TrainOn, choose_by_probes
+from scavenger.planning.search.strategy import (
+    Probe,
+    TrainOn,
+    choose_by_probes,
+    choose_config,
+)
 from scavenger.planning.state import FittedModel, PlanningState, describe_source, lent_epochs_law
 
 _T = TypeVar("_T")
@@ -83,9 +90,8 @@ def decide_with_worker_cap(state: PlanningState, max_workers: int) -> Probe | Tr
     within = replace(state, objective=replace(limits, max_workers=max_workers))
     found = SEARCHES[within.search].search(within)
     # One more probe might pay, but there is no money for it.
-    return add_noise_probe(
-        within, found if isinstance(found, TrainOn) else choose_by_probes(within)
-    )
+    run = found if isinstance(found, TrainOn) else choose_by_probes(within)
+    return add_noise_probe(within, run, max_workers)
 
 
 def choose_without_further_probes(state: PlanningState) -> TrainOn:
@@ -97,12 +103,51 @@ def choose_without_further_probes(state: PlanningState) -> TrainOn:
     return _without_estimate_if_needed(choose_by_probes, state)
 
 
-def add_noise_probe(state: PlanningState, run: TrainOn) -> Probe | TrainOn:
-    """Return a probe of noise on what a search has chosen, until the noise has settled."""
+def add_noise_probe(
+    state: PlanningState, run: TrainOn, max_workers: float = math.inf
+) -> Probe | TrainOn:
+    """Return a probe of noise, until the noise has settled or where none can.
+
+    Args:
+        state: What is known.
+        run: What a search has chosen: the best place to wait, if it measures noise.
+        max_workers: Most workers that may be used to measure noise elsewhere.
+    """
     if not run.searched or state.is_noise_known:
         return run
-    why = f"the noise settles at {run.config}, the choice so far: {run.why}"
-    return Probe(run.config, why, measures="noise")
+    if state.can_measure_noise(run.config.workers):
+        why = f"the noise settles at {run.config}, the choice so far: {run.why}"
+        return Probe(run.config, why, measures="noise")
+    best = best_config_with_noise(state, run, max_workers)
+    if best is None:
+        return replace(run, why=f"{run.why}; {explain_unsettled_noise(run.model.statistical)}")
+    why = f"the noise settles at {best}, as {run.config}, the choice so far, shows none: {run.why}"
+    return Probe(best, why, measures="noise")
+
+
+def best_config_with_noise(
+    state: PlanningState, run: TrainOn, max_workers: float
+) -> ClusterConfig | None:
+    """Choose among the configurations that measure noise; None where none is within the limits."""
+    counts = {config.workers for config in state.space}
+    able = sorted(k for k in counts if k <= max_workers and state.can_measure_noise(k))
+    if not able:
+        return None
+    among = replace(state, space=replace(state.space, workers=tuple(able)))
+    try:
+        return choose_config(among, run.fitted, "", searched=True).config
+    except NothingFeasible:
+        return None
+
+
+def explain_unsettled_noise(law: EpochsLaw) -> str:
+    """Say that no noise settles, and what the law of epochs rests on instead."""
+    basis = "every batch is taken to need as many epochs"
+    if law.run_batches:
+        basis = "earlier runs alone tell the epochs"
+    elif law.noise_scale is not None:
+        basis = "the epochs rest on noise that did not settle in this job"
+    return f"no configuration within the limits measures noise, so {basis}"
 
 
 def fit_model(state: PlanningState) -> FittedModel | None:

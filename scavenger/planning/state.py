@@ -135,6 +135,18 @@ class PlanningState:
         """Whether no probe has to measure the noise of this job."""
         return self.has_settled_noise or self.lends_noise
 
+    def can_measure_noise(self, workers: int) -> bool:
+        """Whether so many workers measure noise, as far as this job's probes tell.
+
+        A single worker has no second gradient to compare with, unless its session splits the batch;
+        a script under ``agent run`` does not. Nor does every way to average gradients show noise,
+        so one worker and several are judged apart, and believed able before their first probe.
+        """
+        alike = [o.indicators for o in self.observations if (o.config.workers > 1) == (workers > 1)]
+        return not alike or any(
+            shown.noise is not None or shown.noise_scale is not None for shown in alike
+        )
+
     @cached_property
     def kappa(self) -> Kappa:
         """κ in B_crit = κ φ, as far as finished jobs have taught it."""

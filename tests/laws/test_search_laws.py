@@ -24,7 +24,8 @@ from scavenger.planning.knee import Knee
 from scavenger.planning.objectives import Cheapest, Fastest, Weighted
 from scavenger.planning.search.auto import MAX_EXTRA_PROBES
 from scavenger.planning.search.design import corner_configs, space_filling_order
-from scavenger.planning.search.strategy import Probe, TrainOn
+from scavenger.planning.search.registry import SEARCHES
+from scavenger.planning.search.strategy import Probe, TrainOn, choose_by_probes
 from scavenger.planning.search.value_of_information import best_probe
 from scavenger.planning.state import PlanningState
 from scavenger.planning.transfer import StoredModel
@@ -248,6 +249,72 @@ def test_a_search_that_ends_early_takes_no_more_workers_than_it_may(
         assert [point.config for point in decision.curve.points] == list(SPACE)  # it shows them all
     else:
         assert decision.measures == "noise"
+
+
+def silent(observation: Observation) -> Observation:
+    """The same probe of a script whose one worker measures no noise."""
+    if observation.config.workers > 1:
+        return observation
+    shown = replace(observation.indicators, noise=None, noise_scale=None)
+    return replace(observation, indicators=shown)
+
+
+@settings(max_examples=10)
+@given(truths, OBJECTIVES, st.sampled_from(((1, 2, 4, 8), (1, 8), (1,))), st.booleans())
+def test_noise_settles_on_the_best_configuration_that_measures_it(
+    truth, objective, workers, is_silent
+):
+    space = ConfigSpace(workers, SPACE.global_batches)
+    alone = truth if len(workers) == 1 else replace(truth, sync_fixed=90.0)  # one is best
+    kept = silent if is_silent else lambda seen: seen
+    timed = tuple(
+        replace(kept(observe(config, alone)), has_settled_noise=False) for config in space
+    )
+    start = situation(space, objective, search="full", observations=timed)
+    decision = decide(start)
+    best = choose_by_probes(start)
+    if best.config.workers > 1 or not is_silent:
+        assert (decision.config, decision.measures) == (best.config, "noise")
+    elif len(workers) == 1:
+        assert decision == replace(best, why=decision.why)
+        assert "every batch is taken to need as many epochs" in decision.why
+    else:
+        several = replace(start, space=replace(space, workers=workers[1:]))
+        assert (decision.config, decision.measures) == (choose_by_probes(several).config, "noise")
+
+
+@settings(max_examples=10)
+@given(truths, OBJECTIVES, st.integers(1, 4), st.integers(1, SPACE.workers[-1]))
+def test_a_search_that_ends_early_moves_to_no_more_workers_for_noise_either(
+    truth, objective, count, most
+):
+    alone = replace(truth, sync_fixed=90.0)
+    seen = tuple(
+        replace(silent(observe(config, alone)), has_settled_noise=False)
+        for config in SPACE.corners()[:count]
+    )
+    decision = decide_with_worker_cap(situation(SPACE, objective, observations=seen), most)
+    assert decision.config.workers <= most
+    assert isinstance(decision, TrainOn) or decision.config.workers > 1
+    assert isinstance(decision, Probe) == (most > 1)
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+@settings(max_examples=5)
+@given(truth=truths, name=st.sampled_from(tuple(SEARCHES)), objective=OBJECTIVES)
+def test_every_strategy_ends_where_one_worker_measures_no_noise(truth, name, objective, is_alone):
+    workers = SPACE.workers[:1] if is_alone else SPACE.workers
+    start = situation(ConfigSpace(workers, SPACE.global_batches), objective, search=name)
+    settled_at = []
+    while isinstance(decision := decide(start), Probe):
+        is_noise = decision.measures == "noise"
+        settled_at += [decision.config.workers] * is_noise
+        seen = silent(observe(decision.config, truth))
+        seen = replace(seen, has_settled_noise=start.has_settled_noise or is_noise)
+        start = replace(start, observations=(*start.observations, seen))
+    assert len(settled_at) == (0 if is_alone else 1)
+    assert 1 not in settled_at
+    assert start.has_settled_noise != is_alone
 
 
 @settings(max_examples=5)
