@@ -170,7 +170,7 @@ def ordered_probe(state: JobState) -> WantedConfig | None:
 
 
 def running_noise_probe(state: JobState) -> Probe | None:
-    """Return the probe of noise that runs and whose machines live.
+    """Return the probe of noise that runs, whose machines live and may show noise.
 
     What would be chosen changes with every reading of the target's metric. Moving the job each time
     would restart the noise measurement and its deadline.
@@ -181,6 +181,8 @@ def running_noise_probe(state: JobState) -> Probe | None:
     if directive is None or directive.purpose != "probe":
         return None
     if directive.split_every != NOISE_SPLIT_EVERY:
+        return None
+    if not state.knowledge.can_measure_noise(directive.config.workers):
         return None
     return Probe(directive.config, directive.why, measures="noise")
 

@@ -381,6 +381,16 @@ UNSETTLED = tuple(
     replace(timed, observation=replace(timed.observation, has_settled_noise=False))
     for timed in (probe(1, 32), probe(1, 128), probe(2, 128))
 )
+
+
+def unmeasured(timed: Stored) -> Stored:
+    """The same probe without noise."""
+    shown = replace(timed.observation.indicators, noise=None, noise_scale=None)
+    return replace(timed, observation=replace(timed.observation, indicators=shown))
+
+
+# One worker of an unchanged script measures no noise.
+SILENT = (unmeasured(UNSETTLED[0]), unmeasured(UNSETTLED[1]), UNSETTLED[2])
 LONE = {
     "vms": (vm(1),),
     "workers": (worker(1),),
@@ -401,6 +411,17 @@ UNPAID = {
         PublishDirective,
         "max_cost leaves no room for 1 more machine, so the search ends and the noise settles at "
         "K=1 B=",
+    ),
+    "no noise settles where that needs a machine that cannot be paid": (
+        snapshot(job=job(spec=spec(limits=POOR, objective="fastest")), probes=SILENT, **LONE),
+        ChooseConfig,
+        "no configuration within the limits measures noise, so the epochs rest on noise that did "
+        "not settle in this job",
+    ),
+    "nor where nothing of it was seen": (
+        snapshot(job=job(spec=spec(limits=POOR)), probes=SILENT[:2], **LONE),
+        ChooseConfig,
+        "within the limits measures noise, so every batch is taken to need as many epochs",
     ),
     "the choice is one that is paid": (
         snapshot(
@@ -1019,6 +1040,17 @@ def test_noise_settles_where_it_began_to_though_another_would_be_chosen_meanwhil
     wished = job(spec=spec(objective=objective))
     running = settling(job=wished, directive=told, workers=(worker(1), worker(2)))
     assert not isinstance(plan(running), PublishDirective | ChooseConfig | Launch), plan(running)
+
+
+def test_noise_is_not_awaited_on_one_worker_that_measures_none() -> None:
+    """As a controller did that did not know yet where noise can be measured."""
+    both = (worker(1), worker(2))
+    waiting = settling(job=job(spec=spec(objective="cheapest")), probes=SILENT, workers=both)
+    moved = plan(waiting)
+    assert isinstance(moved, PublishDirective)
+    assert (moved.directive.config.workers, moved.directive.split_every) == (2, 2)
+    assert "the noise settles at K=2" in moved.why
+    assert "as K=1 B=" in moved.why
 
 
 def test_noise_that_settles_nowhere_has_one_deadline() -> None:
