@@ -46,7 +46,24 @@ def attached() -> Instrumentation:
 
 def every_patch() -> list[Patch]:
     agent = attached()
-    return [*agent.patches(), *agent.sharded.patches()]
+    return [*agent.patches(), *agent.sharded.patches(), *agent.keras.patches(Keras)]
+
+
+class Keras:
+    """Stands where ``keras.src.backend.torch.trainer`` does, which is not installed here."""
+
+    class optimizers_module:  # noqa: N801
+        class Optimizer:
+            def apply(self, grads: Any, trainable_variables: Any = None) -> None: ...
+
+            def load_own_variables(self, store: Any) -> None: ...
+
+        class LossScaleOptimizer:
+            def apply(self, grads: Any, trainable_variables: Any = None) -> None: ...
+
+    class callbacks_module:  # noqa: N801
+        class CallbackList:
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None: ...
 
 
 def name_of(patch: Patch) -> str:

@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from worker_agent.integrations import loader as loaders
+from worker_agent.pytorch.keras import KerasOptimizerState
 from worker_agent.session import Session
 
 
@@ -55,23 +56,6 @@ class KerasOptimizerStep(torch.optim.Optimizer):
         """Take the place of the ``apply`` of Keras' optimizer, by which ``fit`` steps."""
         self.param_groups[0]["lr"] = float(self.keras_optimizer.learning_rate)
         self.step()
-
-
-class KerasOptimizerState:
-    """The variables of an optimizer of Keras, as objects of PyTorch give and take their state."""
-
-    def __init__(self, optimizer: Any) -> None:
-        self.optimizer = optimizer
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the values by place; the names of Keras count the models of a process."""
-        variables = enumerate(self.optimizer.variables)
-        return {str(place): each.value.detach().clone() for place, each in variables}
-
-    def load_state_dict(self, state_dict: dict[str, torch.Tensor]) -> None:
-        """Take over the values of another worker or of a checkpoint."""
-        for place, variable in enumerate(self.optimizer.variables):
-            variable.assign(state_dict[str(place)])
 
 
 class KerasSessionCallback(keras.callbacks.Callback):

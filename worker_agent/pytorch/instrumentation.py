@@ -12,7 +12,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from worker_agent.launcher.announcement import Announcement
 from worker_agent.launcher.environment import (
     LOST_PEERS,
     NOT_DISTRIBUTED,
@@ -41,9 +42,10 @@ from worker_agent.launcher.environment import (
 from worker_agent.launcher.patch import Patch
 from worker_agent.launcher.rank_aggregator import STORE_TIMEOUT, RankAggregator
 from worker_agent.launcher.step_records import MeasuredStep, StepFileWriter
-from worker_agent.launcher.step_timer import PendingStep, StepTimer
+from worker_agent.launcher.step_timer import PendingStep, RunningIteration, StepTimer
 from worker_agent.pytorch.ddp import DdpInstrumentation
 from worker_agent.pytorch.fsdp import FsdpInstrumentation
+from worker_agent.pytorch.keras import KerasInstrumentation, KerasOptimizerState
 from worker_agent.pytorch.norms import start_reading
 from worker_agent.settings import InstrumentationSettings, read_instrumentation_settings
 from worker_agent.state.progress import TrainingProgress
@@ -65,6 +67,7 @@ class Instrumentation:
         on_row: Takes every row, on the first rank, in a background thread.
         stop_request: File whose existence requests a stop; None never stops.
         restart: Saves and restores state; None for a process that is never restarted.
+        on_metrics: Takes the metrics that ``fit`` of Keras tells, in the training thread.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Instrumentation:
         on_row: Callable[[MeasuredStep], None],
         stop_request: Path | None = None,
         restart: WarmRestart | None = None,
+        on_metrics: Callable[[Mapping[str, float]], None] = lambda _: None,
     ) -> None:
         self.rank, self.on_row = rank, on_row
         self.stop_request, self.restart = stop_request, restart
@@ -80,9 +84,17 @@ class Instrumentation:
         self.after_step = self.timer.guarded(self._after_step)
         self.parallel = DdpInstrumentation(self.timer, self._between_iterations)
         self.sharded = FsdpInstrumentation(self.timer)
+        self.keras = KerasInstrumentation(
+            self.timer,
+            before_step=self._before_keras_step,
+            after_step=self.timer.guarded(self._after_keras_step),
+            on_metrics=on_metrics,
+            on_resume=self._script_resumes,
+        )
+        self.announce = Announcement(rank)
         self.aggregator: RankAggregator | None = None
         self.samples = self.steps = 0
-        self.steps_of: Optimizer | None = None
+        self.steps_of: Any = None  # an optimizer of PyTorch or Keras
         self.process = os.getpid()
 
     def patches(self) -> tuple[Patch, ...]:
@@ -109,6 +121,16 @@ class Instrumentation:
         if aggregator is not None and self.process == os.getpid():
             aggregator.close()
 
+    def say_if_unmeasured(self, rows: Path, size: int) -> None:
+        """As the process ends, say that nothing was measured.
+
+        Args:
+            rows: The file of rows.
+            size: What it held before; a process that this one has started may have added rows.
+        """
+        if not self.steps and self.process == os.getpid() and size == size_of(rows):
+            self.announce("unmeasured: no step of an optimizer was seen")
+
     # What is patched.
 
     def _loss_is_scaled(self, scaler: Any, _: Any) -> None:
@@ -122,11 +144,17 @@ class Instrumentation:
         if self.restart is not None and is_peer_loss(error):
             write_outcome(self.restart.settings, LOST_PEERS)
 
+    def _script_resumes(self) -> None:
+        if self.restart is not None:
+            self.restart.tracked.has_resumed = True
+
     # What happens in training.
 
-    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
         if self.steps_of is None:
             self.steps_of = optimizer
+            self.process = os.getpid()  # a script may import torch, and train in forked processes
+            self._announce_measured()
         self.steps += 1
         if (
             self.steps == STEPS_BEFORE_VERDICT
@@ -137,23 +165,35 @@ class Instrumentation:
         if self.timer.was_ever_averaged or optimizer is self.steps_of:
             self.timer.step_ends()
 
+    def _announce_measured(self) -> None:
+        is_averaged = self.timer.was_ever_averaged and is_distributed()
+        replicas = dist.get_world_size() if is_averaged else 1
+        if self.keras.is_loaded and not (is_averaged and dist.get_rank()):
+            self.announce(f"measured: Keras on PyTorch, replicas: {replicas}")
+
     def _trains_alone(self, restart: WarmRestart) -> bool:
         """Whether this is one of several processes of which each trains the whole job."""
-        is_met = (
-            self.timer.was_ever_averaged
-            or is_distributed()
-            or OTHER_COMMUNICATION & sys.modules.keys()
-        )
+        is_met = self._is_together or OTHER_COMMUNICATION & sys.modules.keys()
         return restart.settings.workers > 1 and not is_met
+
+    @property
+    def _is_together(self) -> bool:
+        """Whether this process averages, or might as well."""
+        return self.timer.was_ever_averaged or is_distributed()
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Without DDP, save, restore or stop here: the previous iteration is complete."""
-        if self.restart is None or self.timer.was_ever_averaged or is_distributed():
+        if self.restart is None or self._is_together:
             return
         if self.restart.is_restore_due:
             self.timer.guarded(self._restore_alone)(self.restart, optimizer)
+        self._stop_if_asked(self.restart, optimizer)
+
+    def _stop_if_asked(
+        self, restart: WarmRestart, optimizer: Optimizer | KerasOptimizerState
+    ) -> None:
         if self.aggregator is not None and self.aggregator.is_time_to_stop(0):
-            self._stop(self.aggregator, self.restart, find_model(optimizer))
+            self._stop(self.aggregator, restart, find_model(optimizer))
 
     def _restore_alone(self, restart: WarmRestart, optimizer: Optimizer) -> None:
         progress = restart.restore(find_model(optimizer))
@@ -161,11 +201,36 @@ class Instrumentation:
             self._go_on_from(progress)
             optimizer.zero_grad(set_to_none=True)  # it is of the weights before
 
+    def _before_keras_step(self, optimizer: Any) -> None:
+        if self.restart is not None:
+            self.restart.tracked.note_keras(optimizer)
+            if not self._is_together:
+                self._stop_if_asked(self.restart, KerasOptimizerState(optimizer))
+
+    def _after_keras_step(self, optimizer: Any) -> None:
+        """Restore after the first step, which has made the variables that a checkpoint is of."""
+        progress = None
+        if self.restart is not None and self.restart.is_restore_due:
+            progress = self._restore_keras(self.restart, KerasOptimizerState(optimizer))
+        if progress is None:
+            self._after_step(optimizer)
+        else:
+            self._go_on_from(progress)
+
+    def _restore_keras(
+        self, restart: WarmRestart, optimizer: KerasOptimizerState
+    ) -> TrainingProgress | None:
+        if not self._is_together:
+            return restart.restore(find_model(optimizer))
+        parallel = next(iter(self.parallel.listeners), None)
+        return None if parallel is None else restart.restore_on_all_ranks(parallel.module)
+
     def _between_iterations(self, module: DistributedDataParallel) -> None:
         """With DDP, save, restore or stop here: the previous iteration is complete on all ranks."""
         if self.restart is None:
             return
-        if self.restart.is_restore_due:
+        # An optimizer of Keras has its variables after its first step only, and is restored there.
+        if self.restart.is_restore_due and self.restart.tracked.optimizers:
             progress = self.restart.restore_on_all_ranks(module.module)
             if progress is not None:
                 self._go_on_from(progress)
@@ -176,6 +241,7 @@ class Instrumentation:
 
     def _go_on_from(self, progress: TrainingProgress) -> None:
         self.timer.iteration = progress.iteration
+        self.timer.current = RunningIteration()  # what was seen of it is of the weights before
         self.samples = progress.samples
 
     def _stop(
@@ -256,8 +322,7 @@ def install() -> None:
     settings = read_instrumentation_settings()
     if settings.rows is None or INSTALLED:
         return
-    on_row = StepFileWriter(Path(settings.rows), "pytorch").write
-    attached = create_instrumentation(settings, on_row)
+    attached = create_instrumentation(settings, StepFileWriter(Path(settings.rows), "pytorch"))
     INSTALLED.append(attached)
     for patch in attached.patches():
         try_patch(patch.apply)
@@ -272,16 +337,32 @@ def install_fsdp() -> None:
             try_patch(patch.apply)
 
 
+def install_keras() -> None:
+    """Patch the optimizers and ``fit`` of Keras on PyTorch, which were just imported."""
+    trainer = sys.modules["keras.src.backend.torch.trainer"]
+    rows = read_instrumentation_settings().rows
+    for attached in INSTALLED:
+        for patch in attached.keras.patches(trainer):
+            try_patch(patch.apply)
+        if rows is not None:
+            atexit.register(attached.say_if_unmeasured, Path(rows), size_of(Path(rows)))
+
+
+def size_of(file: Path) -> int:
+    """Return the bytes of a file, 0 if there is none."""
+    return file.stat().st_size if file.exists() else 0
+
+
 def create_instrumentation(
-    settings: InstrumentationSettings, on_row: Callable[[MeasuredStep], None]
+    settings: InstrumentationSettings, rows: StepFileWriter
 ) -> Instrumentation:
     """Return the instrumentation of this process, with restarts only if a launcher wants them."""
     if settings.stop_request is None:
-        return Instrumentation(settings.rank, on_row)
+        return Instrumentation(settings.rank, rows.write, on_metrics=rows.add_metrics)
     from worker_agent.pytorch.warm_restart import TrackedObjects, WarmRestart
 
-    restart = WarmRestart(settings, TrackedObjects())
-    return Instrumentation(settings.rank, on_row, Path(settings.stop_request), restart)
+    restart, stop_request = WarmRestart(settings, TrackedObjects()), Path(settings.stop_request)
+    return Instrumentation(settings.rank, rows.write, stop_request, restart, rows.add_metrics)
 
 
 def try_patch(patch: Callable[[], None]) -> None:
@@ -292,10 +373,11 @@ def try_patch(patch: Callable[[], None]) -> None:
         log.exception("scavenger: PyTorch %s is not measured completely", torch.__version__)
 
 
-def find_model(optimizer: Optimizer) -> nn.Module | None:
+def find_model(optimizer: Optimizer | KerasOptimizerState) -> nn.Module | None:
     """Return the smallest module in memory that holds all parameters of an optimizer.
 
-    The search takes as long as a garbage collection, so it is for restarts only.
+    The search takes as long as a garbage collection, so it is for restarts only. A model of Keras
+    holds others of the same parameters; scripts hold the outermost.
     """
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     candidates = []
@@ -303,5 +385,7 @@ def find_model(optimizer: Optimizer) -> nn.Module | None:
         if isinstance(found, nn.Module):
             held = {id(parameter) for parameter in found.parameters()}
             if trained <= held:
-                candidates.append((len(held), sum(1 for _ in found.modules()), found))
+                modules = sum(1 for _ in found.modules())
+                size = -modules if hasattr(found, "trainable_variables") else modules
+                candidates.append((len(held), size, found))
     return min(candidates, key=lambda each: each[:2])[2] if candidates else None

@@ -24,6 +24,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from worker_agent.errors import StateRefused
 from worker_agent.launcher.patch import AnyFunction, Patch
+from worker_agent.pytorch.keras import KerasOptimizerState
 from worker_agent.pytorch.state import TrainingState
 from worker_agent.pytorch.transfer import broadcast_tensor
 from worker_agent.settings import InstrumentationSettings
@@ -122,6 +123,8 @@ class TrackedObjects:
         self.has_resumed = False
         self._optimizers: list[ref[Any]] = []
         self._extra_state: list[ref[Any]] = []
+        self._keras_optimizers: list[ref[Any]] = []
+        self.note_keras = record_into(self._keras_optimizers)
 
     def patches(self) -> tuple[Patch, ...]:
         kinds = (LRScheduler, ReduceLROnPlateau, GradScaler)
@@ -135,13 +138,19 @@ class TrackedObjects:
         self.has_resumed = True
 
     @property
-    def optimizers(self) -> list[Optimizer]:
-        return alive(self._optimizers)
+    def optimizers(self) -> list[Any]:
+        """Those of PyTorch that were made, and the states of those of Keras that have stepped."""
+        return [*alive(self._optimizers), *self._keras_states]
+
+    @property
+    def _keras_states(self) -> list[KerasOptimizerState]:
+        return [KerasOptimizerState(each) for each in alive(self._keras_optimizers)]
 
     @property
     def extra_state(self) -> Mapping[str, Stateful]:
-        """Schedulers and enabled loss scalers that still exist, by place and class."""
+        """Schedulers, enabled loss scalers and optimizers of Keras, by place and class."""
         objects = [each for each in alive(self._extra_state) if getattr(each, "_enabled", True)]
+        objects += self._keras_states
         return {f"{place} {type(each).__name__}": each for place, each in enumerate(objects)}
 
 

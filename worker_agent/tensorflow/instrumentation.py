@@ -20,6 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker_agent.launcher.announcement import Announcement
 from worker_agent.launcher.environment import (
     EXIT_STOPPED,
     LOST_PEERS,
@@ -71,6 +72,7 @@ class TensorFlowInstrumentation:
         on_metrics: Callable[[Metrics], None],
     ) -> None:
         self.settings, self.on_row, self.on_metrics = settings, on_row, on_metrics
+        self.announce = Announcement(settings.rank)
         self.restart: KerasRestart | None = None
         if settings.stop_request is not None:
             self.restart = KerasRestart(
@@ -85,7 +87,6 @@ class TensorFlowInstrumentation:
         )
         self.servers = ServerTraining(settings, self.announce, on_row)
         self.ring: RowRing | None = None
-        self.announced: str | None = None
         self.restored = TrainingProgress()
         self.rows = 0
         self.reading = threading.Lock()
@@ -93,12 +94,6 @@ class TensorFlowInstrumentation:
         self.closing = threading.Event()
         # A daemon thread: a script whose main thread has ended must still be able to exit.
         self.thread = threading.Thread(target=self._run, name="scavenger-rows", daemon=True)
-
-    def announce(self, text: str) -> None:
-        """Say in one line what is measured, or why nothing is; the first rank speaks for all."""
-        if self.announced is None and self.settings.rank == 0:
-            print(f"scavenger: {text}", file=sys.stderr, flush=True)
-        self.announced = self.announced or text
 
     def patches_of_checkpoints(self, owner: Any, name: str) -> tuple[Patch, ...]:
         """Return the patch of a method that restores what the script has saved at a path."""

@@ -24,6 +24,7 @@ INSTRUMENTATIONS = {
     "torch.distributed.fsdp._fully_shard._fsdp_state": (
         "worker_agent.pytorch.instrumentation:install_fsdp"
     ),
+    "keras.src.backend.torch.trainer": "worker_agent.pytorch.instrumentation:install_keras",
     "tensorflow": "worker_agent.tensorflow.instrumentation:install_steps",
     "keras.src.backend.tensorflow.optimizer": (
         "worker_agent.tensorflow.instrumentation:install_keras"
