@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from scavenger.cli.errors import ErrorReport, render_report
+from scavenger.cli.errors import ErrorReport, ExtraNotInstalled, render_report
 from scavenger.cli.help import CommandWithPage, ReportingGroup
 from scavenger.cli.output import open_console, plain_text, pluralize
 from scavenger.client.profile import ConnectionProfile, find_profile
@@ -23,6 +24,13 @@ from scavenger.schemas.problems import ProblemView
 from worker_agent.controller import TelemetryUploader
 from worker_agent.errors import ControllerRefused, SpoolUnusable
 from worker_agent.launcher.command import run
+from worker_agent.selftest import (
+    FRAMEWORK_SELFTESTS,
+    FrameworkSelftest,
+    SelftestFramework,
+    installed_frameworks,
+    load_selftest,
+)
 from worker_agent.telemetry.spool import SpoolHeader, find_spools, read_spool_header
 from worker_agent.telemetry.upload import replay_spool
 
@@ -168,17 +176,27 @@ class SelftestCheck:
     is_met: bool
 
 
+FrameworkOption = Annotated[
+    SelftestFramework | None,
+    typer.Option(
+        help="What to test; else the one that is installed, PyTorch before TensorFlow.",
+        show_default=False,
+    ),
+]
+
+
 @app.command(cls=CommandWithPage, epilog="Example: scavenger agent selftest")
-def selftest() -> None:
+def selftest(framework: FrameworkOption = None) -> None:
     """Check the agent on this machine: its overhead, its noise measurement, and a resize."""
+    tested = choose_framework(framework)
     console = open_console()
-    table = Table(title="The agent on this machine")
+    table = Table(title=f"The agent on this machine, with {tested}")
     for heading in ("check", "measured", "must be", ""):
         table.add_column(heading)
     failed = 0
     for doing, examine in SELFTEST_STAGES:
         with console.status(doing):
-            checks = list(run_checks(doing, examine))
+            checks = list(run_checks(doing, partial(examine, load_selftest(tested))))
         for check in checks:
             mark = Text("✔", "green") if check.is_met else Text("✘", "red")
             table.add_row(check.name, check.figure, check.bound, mark)
@@ -193,6 +211,20 @@ def selftest() -> None:
     console.print("All checks passed: scripts with worker_agent.session() train correctly here.")
 
 
+def choose_framework(wanted: SelftestFramework | None) -> SelftestFramework:
+    """Return the framework to test.
+
+    Raises:
+        ExtraNotInstalled: It is not installed, or no framework is.
+    """
+    candidates = installed_frameworks() if wanted is None else [wanted]
+    found = [name for name in candidates if name in installed_frameworks()]
+    if found:
+        return found[0]
+    modules = [FRAMEWORK_SELFTESTS[name][0] for name in candidates or FRAMEWORK_SELFTESTS]
+    raise ExtraNotInstalled(f"Not installed: {', '.join(modules)}", modules[0])
+
+
 def run_checks(
     doing: str, examine: Callable[[], Iterator[SelftestCheck]]
 ) -> Iterator[SelftestCheck]:
@@ -203,21 +235,17 @@ def run_checks(
         yield SelftestCheck(doing, f"{type(error).__name__}: {error}", "possible", is_met=False)
 
 
-def check_overhead() -> Iterator[SelftestCheck]:
+def check_overhead(tested: FrameworkSelftest) -> Iterator[SelftestCheck]:
     """Check what the agent adds to an iteration."""
-    from worker_agent.pytorch.selftest import measure_overhead
-
-    cost = measure_overhead()
+    cost = tested.measure_overhead()
     figure = f"{cost.fraction:+.1%} of {cost.plain * 1000:.1f} ms CPU ({cost.added * 1e6:+.0f} µs)"
     is_met = cost.fraction <= MAX_OVERHEAD
     yield SelftestCheck("overhead", figure, f"at most {MAX_OVERHEAD:.0%}", is_met)
 
 
-def check_noise() -> Iterator[SelftestCheck]:
+def check_noise(tested: FrameworkSelftest) -> Iterator[SelftestCheck]:
     """Check that the measured noise is right."""
-    from worker_agent.pytorch.selftest import measure_noise_error
-
-    error = measure_noise_error()
+    error = tested.measure_noise_error()
     bound = f"within {MAX_NOISE_ERROR:g} of it"
     yield SelftestCheck(
         "gradient noise",
@@ -227,11 +255,9 @@ def check_noise() -> Iterator[SelftestCheck]:
     )
 
 
-def check_resizing() -> Iterator[SelftestCheck]:
+def check_resizing(tested: FrameworkSelftest) -> Iterator[SelftestCheck]:
     """Check that a resize is quick and loses nothing."""
-    from worker_agent.pytorch.selftest import measure_resize
-
-    seen = measure_resize()
+    seen = tested.measure_resize()
     bound = f"at most {MAX_RESIZE_PAUSE:g} s"
     yield SelftestCheck(
         "grow 1 → 2", f"{seen.growing:.3f} s", bound, seen.growing <= MAX_RESIZE_PAUSE
@@ -247,7 +273,9 @@ def check_resizing() -> Iterator[SelftestCheck]:
     )
 
 
-SELFTEST_STAGES: tuple[tuple[str, Callable[[], Iterator[SelftestCheck]]], ...] = (
+StageFunction = Callable[[FrameworkSelftest], Iterator[SelftestCheck]]
+
+SELFTEST_STAGES: tuple[tuple[str, StageFunction], ...] = (
     ("training with and without the agent in turns", check_overhead),
     ("comparing the gradient noise", check_noise),
     ("resizing a small job", check_resizing),

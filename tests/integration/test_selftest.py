@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scavenger.cli.errors import ExtraNotInstalled
 from scavenger.errors import ExitCode
 from scavenger.protocol import Hello, Reply
 from worker_agent import fake_controller
@@ -70,6 +71,7 @@ def numbers(figure: str) -> list[float]:
     [
         (["--rounds", "3"], "No such option: --rounds"),
         (["twice"], "(twice)"),
+        (["--framework", "jax"], "'jax' is not one of 'pytorch', 'tensorflow'"),
     ],
 )
 def test_a_word_it_does_not_know_is_answered_with_a_sentence(
@@ -78,6 +80,29 @@ def test_a_word_it_does_not_know_is_answered_with_a_sentence(
     ended = run(tmp_path, *words)
     assert ended.returncode == ExitCode.USAGE
     assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "Not installed: torch, tensorflow"),
+        (["--framework", "tensorflow"], "Not installed: tensorflow"),
+    ],
+)
+def test_without_a_framework_it_says_what_to_install(words: list[str], sentence: str) -> None:
+    hidden = "import sys; sys.modules |= {'torch': None, 'tensorflow': None}"
+    command = f"{hidden}; from worker_agent.__main__ import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", command, "selftest", *words],
+        env={**os.environ, "COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == ExtraNotInstalled.exit_code
+    assert sentence in ended.stderr
+    assert "pip install 'scavenger[" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout == ""
 
