@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -75,8 +75,14 @@ def test_the_quickstart_runs_as_written(workplace: Path) -> None:
     (workplace / "steps.sh").write_text("set -eu\n" + "".join(blocks(page, "sh")))
     with ThreadPoolExecutor() as threads:
         steps = threads.submit(run, workplace, 900)
-        Controller(workplace / "home").wait(lambda: steps.done() or has_chosen(workplace))
-        (workplace / "held").unlink()
+        controller, held = Controller(workplace / "home"), workplace / "held"
+        controller.wait(lambda: steps.done() or has_chosen(workplace))
+        held.unlink()
+        # The second job, which needs no search, must not end before it is told to resize.
+        controller.wait(lambda: steps.done() or has_finished(workplace))
+        held.touch()
+        controller.wait(lambda: steps.done() or has_ordered(workplace))
+        held.unlink()
         said = steps.result()
     alone = re.findall(r"^error (0\.\d+)$", said, re.MULTILINE)
     assert len(alone) == 2, "before and after three lines were changed"
@@ -108,10 +114,26 @@ def hold_until_chosen(workplace: Path) -> None:
 
 def has_chosen(workplace: Path) -> bool:
     """Whether the search of the job that runs has ended in a choice."""
+    return any_job(workplace, lambda to, job: to.curve(job).chosen is not None)
+
+
+def has_finished(workplace: Path) -> bool:
+    """Whether a job has come to its end."""
+    return any_job(workplace, lambda to, job: to.job(job).phase.is_final)
+
+
+def has_ordered(workplace: Path) -> bool:
+    """Whether a job was told to do something."""
+    return any_job(
+        workplace, lambda to, job: to.ask("GET", f"/v1/jobs/{job}/orders").json()["orders"]
+    )
+
+
+def any_job(workplace: Path, is_true: Callable[[Controller, str], object]) -> bool:
     controller = Controller(workplace / "home")
     with suppress(OSError, ValueError, httpx.HTTPError):  # it has not started
         jobs = controller.ask("GET", "/v1/jobs").json()["jobs"]
-        return any(controller.curve(job["id"]).chosen is not None for job in jobs)
+        return any(is_true(controller, job["id"]) for job in jobs)
     return False
 
 
