@@ -8,6 +8,9 @@ unexport PYTHONDONTWRITEBYTECODE
 READY := .venv/ready
 TENSORFLOW = OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES=-1 .venv/tensorflow/bin/python
 
+# A session leaves its connection to the controller to the end of its process; a crew is one process.
+UNCLOSED = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
+
 .PHONY: laws bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-tensorflow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-agent-tf bench-resize bench-resize-tf bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
@@ -16,9 +19,10 @@ demo: $(READY)  ## Train, search, resize and remember, on this machine
 demo-aws: $(READY)  ## The same job on machines of a stand-in for EC2 on this computer; Linux only
 	@$(BIN)/python -m tests.machines
 
-test: $(READY) browser  ## All checks, and all tests but the slow ones
+test: $(READY) .venv/tensorflow/ready browser  ## All checks, and all tests but the slow ones
 	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile repeatable; tests=$$?; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile repeatable && \
+	$(TENSORFLOW) -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/tensorflow $(UNCLOSED); tests=$$?; \
 	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
 
 test-browser: $(READY) browser  ## All tests of the dashboard, in a real browser
@@ -44,9 +48,8 @@ test-slow: $(READY)  ## Tests marked slow: faults that take minutes to reproduce
 test-integrations: $(READY) .venv/trainers/ready  ## Trainers and readers of other projects, in an environment of their own
 	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/trainers/bin/python -m pytest tests/integrations
 
-test-tensorflow: $(READY) .venv/tensorflow/ready  ## Sessions of Keras on TensorFlow, in an environment of their own
-	@# A session leaves its connection to the controller to the end of its process; a crew is one process.
-	@$(TENSORFLOW) -m pytest tests/tensorflow -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
+test-tensorflow: $(READY) .venv/tensorflow/ready  ## All tests of TensorFlow, the slow ones too, in an environment of their own
+	@$(TENSORFLOW) -m pytest tests/tensorflow $(UNCLOSED) -m "slow or not slow"
 
 check: $(READY)  ## Style, types, names, prose and layers
 	@$(BIN)/ruff check --quiet .
@@ -107,7 +110,7 @@ bench-resize: $(READY)  ## Seconds of a live resize beside torchrun's elastic re
 bench-agent-tf: $(READY) .venv/tensorflow/ready  ## CPU and wall time of a TensorFlow session, and of the hooks of agent run, against MultiWorkerMirroredStrategy
 	@$(TENSORFLOW) -m tests.bench.agent_tf
 
-bench-resize-tf: $(READY) .venv/tensorflow/ready  ## Seconds of a live resize of a TensorFlow session, and traces of its step
+bench-resize-tf: $(READY) .venv/tensorflow/ready  ## Seconds without training at a resize with TensorFlow: session, parameter servers, restart
 	@$(TENSORFLOW) -m tests.bench.resize_tf
 
 bench-server: $(READY)  ## Round trip of the parameter servers beside gloo; Downpour beside a slow replica

@@ -6,10 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from scavenger.schemas.jobs import JobPhase
 from tests.controller import Controller
+
+pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "digits-keras"
 

@@ -16,7 +16,7 @@ EPOCHS, STEPS = 3, 5
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("rebatch", [None, 8])
+@pytest.mark.parametrize("rebatch", [pytest.param(None, marks=pytest.mark.slow), 8])
 def test_steps_and_metrics_of_all_epochs_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, rebatch: int | None
 ) -> None:
@@ -37,6 +37,7 @@ def test_steps_and_metrics_of_all_epochs_are_told(
     assert {name: value / parts for name, value in told.items()} == pytest.approx(metrics[-1])
 
 
+@pytest.mark.slow
 def test_a_job_ends_when_a_metric_of_fit_reaches_its_goal(tmp_path: Path) -> None:
     script = [sys.executable, str(SCRIPTS / "fitting.py"), "keras", "100000"]
     goal = StopAtMetric("accuracy", 0.9, "at_least", 100_000.0)

@@ -16,7 +16,7 @@ from worker_agent.tensorflow.instrumentation import is_too_old
 SCRIPTS = Path(__file__).parent / "scripts"
 TOGETHER = [sys.executable, str(SCRIPTS / "together.py")]
 RUN = [sys.executable, "-m", "worker_agent", "run"]
-LIBRARIES = ["keras", "tf_keras"]
+LIBRARIES = ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)]
 
 ALONE = """
 import KERAS as keras
@@ -52,6 +52,7 @@ class TestKeras3(TensorFlowContract):
     together = (SCRIPTS / "loop.py").read_text()
 
 
+@pytest.mark.slow
 class TestTfKeras(TensorFlowContract):
     library = "tf_keras"
     alone = ALONE.replace("KERAS", "tf_keras")

@@ -22,6 +22,8 @@ from tests.tensorflow.scripts.together import free_port
 from tests.tensorflow.test_instrumentation import RUN, SCRIPTS, play, rows_in
 from tests.tensorflow.test_warm_restart import steps_told
 
+pytestmark = pytest.mark.slow
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 LOOP = [*TORCHRUN, str(SCRIPTS / "torch_loop.py")]
 

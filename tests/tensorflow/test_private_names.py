@@ -54,10 +54,14 @@ def test_what_tells_a_function_that_xla_compiles() -> None:
 def test_what_the_hooks_of_agent_run_patch() -> None:
     from keras.src.backend.tensorflow import optimizer, trainer
     from tensorflow.python.distribute import mirrored_run
+    from tensorflow.python.distribute.collective_all_reduce_strategy import (
+        CollectiveAllReduceStrategy,
+    )
     from tensorflow.python.distribute.distribute_lib import StrategyBase
     from tf_keras.src import callbacks
     from tf_keras.src.optimizers import utils
 
+    assert issubclass(tf.distribute.MultiWorkerMirroredStrategy, CollectiveAllReduceStrategy)
     assert parameters(mirrored_run.call_for_each_replica) == ["strategy", "fn", "args", "kwargs"]
     summing = optimizer.TFOptimizer._all_reduce_sum_gradients
     assert parameters(summing) == ["self", "grads_and_vars"]

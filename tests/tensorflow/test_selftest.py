@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from scavenger.errors import ExitCode
 from tests.integration.test_selftest import ROW, numbers, run
 from worker_agent.cli import MAX_RESIZE_PAUSE
 from worker_agent.selftest import installed_frameworks
 from worker_agent.tensorflow.selftest import measure_noise_error
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_selftest_checks_tensorflow_too(tmp_path: Path) -> None:

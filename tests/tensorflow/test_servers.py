@@ -85,7 +85,10 @@ def replay(told: dict[int, dict[int, dict[str, Any]]], steps: range) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [["--session=monitored"], ["--session=supervisor", "--variables=reference"]],
+    [
+        ["--session=monitored"],
+        pytest.param(["--session=supervisor", "--variables=reference"], marks=pytest.mark.slow),
+    ],
     ids=["monitored", "supervisor"],
 )
 def test_workers_come_and_go_while_it_trains(tmp_path: Path, flags: list[str]) -> None:
@@ -124,6 +127,7 @@ def columns(steps: StepColumns) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in values]
 
 
+@pytest.mark.slow
 def test_another_batch_per_worker_restarts_all_from_a_checkpoint(tmp_path: Path) -> None:
     with servers_and_workers(tmp_path, 2) as conductor:
         for local_batch in (8, 16):
@@ -140,6 +144,7 @@ def test_another_batch_per_worker_restarts_all_from_a_checkpoint(tmp_path: Path)
     assert samples == 16 * (len(iterations) - last) + 32 * last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["w0", "w1", "s0"], ids=["chief", "worker", "server"])
 def test_a_process_that_is_killed_is_left_behind(tmp_path: Path, victim: str) -> None:
     with servers_and_workers(tmp_path, 2, SCAVENGER_CHECKPOINT_EVERY="1") as conductor:

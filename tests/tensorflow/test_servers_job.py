@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
+
 from scavenger.schemas.jobs import JobPhase
 from tests.controller import Controller
 from tests.tensorflow.test_instrumentation import SCRIPTS
 from tests.tensorflow.test_servers import HOSTS
+
+pytestmark = pytest.mark.slow
 
 
 def with_servers(**changes: Any) -> dict[str, Any]:

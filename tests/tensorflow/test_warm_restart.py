@@ -58,6 +58,7 @@ def test_weights_slots_and_iterations_are_kept_on_all_workers(
         assert max(starts) < last, "training went on while the next processes imported TensorFlow"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_script_comes_before_ours(tmp_path: Path) -> None:
     script = [sys.executable, str(SCRIPTS / "elastic.py"), "keras", "saved"]
     with conduct(tmp_path, *script) as conductor:
@@ -76,6 +77,7 @@ def test_a_checkpoint_of_the_script_comes_before_ours(tmp_path: Path) -> None:
     assert numbers[0] % 10 == 1, "the step after the last one that the script saved"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["w0", "w1"], ids=["chief", "other"])
 def test_a_killed_process_of_either_role_ends_all_of_them_and_training_goes_on(
     tmp_path: Path, victim: str
