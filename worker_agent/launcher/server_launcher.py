@@ -58,7 +58,7 @@ class ServerLauncher:
     def run(self) -> int:
         """Serve until this machine is told to end, or the process ends; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: setattr(self, "is_ending", True))
+            signal.signal(number, self._on_signal)
         try:
             while not self.is_ending:
                 if self.child is not None and (code := self.child.poll()) is not None:
@@ -69,6 +69,9 @@ class ServerLauncher:
         finally:
             self._end_child()
             self.port.close()
+
+    def _on_signal(self, *_: object) -> None:
+        self.is_ending = True
 
     def _ask(self) -> Directive | None:
         """Return the newest Directive, as far as the controller answers."""

@@ -81,7 +81,7 @@ class MeasuredStep:
     fastest_compute_time: float
     framework: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    tasks: Sequence[int] = ()
+    tasks: Sequence[int] = field(default_factory=list)
 
 
 def combine_ranks(parts: Sequence[RankStep]) -> MeasuredStep:

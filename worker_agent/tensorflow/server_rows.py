@@ -82,5 +82,5 @@ class ServerRows:
             step_time=usual if before is None else ended_at - before,
             mean_compute_time=float(compute_times.mean()) if len(tasks) else 0.0,
             fastest_compute_time=float(compute_times.min()) if len(tasks) else 0.0,
-            tasks=tuple(map(int, tasks)),
+            tasks=list(map(int, tasks)),
         )
