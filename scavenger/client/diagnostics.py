@@ -5,7 +5,7 @@ Pure: the command line and the controller collect the findings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from scavenger.job.fields import format_duration
@@ -123,6 +123,19 @@ def check_background_loops(alive: Mapping[str, bool]) -> CheckView:
         return passed_check("loops", f"{' and '.join(sorted(alive))} are alive")
     remedy = "read the controller's log; restart it if it says nothing"
     return failed_check("loops", f"{' and '.join(still)} stopped", remedy)
+
+
+def check_tensorflow_servers(jobs: Sequence[str]) -> CheckView:
+    """Check whether unfinished jobs run servers of TensorFlow, which ask for no password.
+
+    Args:
+        jobs: Names of the jobs that do.
+    """
+    if not jobs:
+        return passed_check("tensorflow", "no job runs a server of TensorFlow")
+    found = f"servers of TensorFlow listen on all interfaces without a password: {', '.join(jobs)}"
+    remedy = "let only the machines of a job reach each other: a private network, or a firewall"
+    return warning_check("tensorflow", found, remedy)
 
 
 def check_cloud_sweeps(age: timedelta | None, shown: int, held: str | None) -> CheckView:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.controller import Controller
 
-# It learns so slowly that its noise stays the same. A step takes as long on two workers as on one, so one is cheaper.
+# It learns so slowly that its noise stays the same. A step takes as long on two workers as on one,
+# so one is cheaper.
 SCRIPT = """
 import time
 import torch

@@ -50,7 +50,7 @@ def train_as_job(turn: Turn) -> None:
 def train_with_strategy(turn: Turn) -> None:
     """Train with MultiWorkerMirroredStrategy, which neither measures nor reports."""
     rank = int(os.environ["RANK"])
-    cluster = {"worker": json.loads(os.environ["BENCH_CLUSTER"])}
+    cluster = json.loads(os.environ["BENCH_CLUSTER"])
     task = {"type": "worker", "index": rank}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
     strategy = tf.distribute.MultiWorkerMirroredStrategy()

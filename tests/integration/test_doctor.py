@@ -36,8 +36,20 @@ def test_the_doctor_finds_what_is_wrong(open_directory: Path) -> None:
         assert {
             *("connection", "controller", "token", "versions", "clock", "database", "durability"),
             *("migrations", "database clock", "cloud", "installation", "loops", "disk"),
-            "permissions",
+            *("permissions", "tensorflow"),
         } == set(well)
+        job = controller.submit(
+            {
+                "model": {"key": "tests/open-servers", "dataset_size": 100},
+                "target": {"epochs": 1, "at_batch": 8},
+                "limits": {"workers": 1, "batch": 8, "max_time": "1h"},
+                "framework": "tensorflow",
+                "price": "0.36 USD/h",
+                "run": {"command": ["scavenger", "agent", "run", "--", "sleep", "3600"]},
+            }
+        )
+        assert ask(home, 0)["tensorflow"] == "warning"
+        controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
         stranger = ask(home, 1, SCAVENGER_TOKEN="scv_of_a_stranger")
         assert stranger["token"] == "failed"
     (home / "token").chmod(0o644)

@@ -20,9 +20,11 @@ from scavenger.client.diagnostics import (
     check_durability,
     check_postgres,
     check_schema,
+    check_tensorflow_servers,
     failed_check,
     passed_check,
 )
+from scavenger.job.planning import framework_of
 from scavenger.schemas.diagnostics import CheckView, DiagnosticsView, HealthView
 from service.api.dependencies import AppState, FromApp, State
 from service.api.health import BACKGROUND_TASKS, HealthChecks
@@ -41,7 +43,7 @@ from service.state.presenters import job_view, load_with_recent_steps
 
 router = APIRouter(tags=["health"], route_class=GuardedRoute)
 
-MAX_JOBS_SCRAPED = 1000
+MAX_JOBS = 1000  # that one request looks at
 
 Health = Annotated[HealthChecks, Depends(FromApp("health"))]
 
@@ -70,7 +72,7 @@ def metrics(checks: Health) -> Response:
 def metrics_of_jobs(app_state: State) -> Response:
     """Return the metrics of each unfinished job, for Prometheus; of the newest thousand."""
     with app_state.engine.connect() as connection:
-        unfinished = jobs.unfinished(connection, MAX_JOBS_SCRAPED)
+        unfinished = jobs.unfinished(connection, MAX_JOBS)
         found = load_with_recent_steps(
             connection, app_state.machine_type, unfinished, app_state.now()
         )
@@ -102,7 +104,15 @@ def database_checks(connection: Connection) -> Iterator[CheckView]:
     else:
         held = sweep.tripped if sweep.confirmed_at is None else None
         yield check_cloud_sweeps(now - sweep.at, sweep.shown, held)
+    unfinished = jobs.unfinished(connection, MAX_JOBS)
+    yield check_tensorflow_servers([job.name for job in unfinished if has_open_servers(job)])
     yield passed_check("installation", controllers.installation_id(connection))
+
+
+def has_open_servers(job: jobs.StoredJob) -> bool:
+    """Whether a job's machines run servers of TensorFlow: a session has connections of its own."""
+    trains = framework_of(job.spec, job.framework)
+    return job.spec.run.is_under_agent and trains == "tensorflow"
 
 
 def controller_checks(app_state: AppState) -> Iterator[CheckView]:
