@@ -62,7 +62,8 @@ class Framework(Protocol):
     def detach(self, value: Any) -> Any | None:
         """Return a tensor of this framework so that ``float()`` can read it later; else None.
 
-        Reading a value waits for the device, so a session reads it one iteration later.
+        Reading a value waits for the device, so a session reads it one iteration later. If what is
+        returned has a method ``is_there``, it waits until that returns True.
         """
 
 
@@ -219,6 +220,28 @@ def name_columns(rows: Iterable[Sequence[float]]) -> list[dict[str, float]]:
 
 
 @dataclass(frozen=True, slots=True)
+class LateMeasurement:
+    """What all workers measured of an iteration that their devices have finished since.
+
+    Attributes:
+        place: Iterations of the generation before this one.
+        sync_time: Exposed seconds of synchronisation, of the worker that waited least.
+        step_time: Seconds of the whole iteration on the leader's device.
+        shards: As in `StepSummary`, like all that follow.
+    """
+
+    place: int
+    sync_time: float
+    step_time: float
+    shards: int
+    local_norm_sq: float | None
+    mean_norm_sq: float | None
+    compute_time: float
+    mean_compute_time: float
+    fastest_compute_time: float
+
+
+@dataclass(frozen=True, slots=True)
 class StepSummary:
     """What all workers agree on about one iteration.
 
@@ -235,6 +258,8 @@ class StepSummary:
             worker that waited least.
         mean_compute_time: The same, mean over workers.
         fastest_compute_time: The same, fastest worker.
+        late: What became known of earlier iterations, oldest first, where a device computes: its
+            norms and times are not there yet when the workers agree on the rest. Else None.
     """
 
     announced_generation: int
@@ -248,6 +273,12 @@ class StepSummary:
     previous_sync_time: float
     mean_compute_time: float
     fastest_compute_time: float
+    late: Sequence[LateMeasurement] | None = None
+
+    @property
+    def measured(self) -> Sequence[StepSummary | LateMeasurement]:
+        """The iterations whose norms are known now and were not before."""
+        return [self] if self.late is None else self.late
 
     @classmethod
     def of_rows(

@@ -26,12 +26,14 @@ from worker_agent.launcher.step_records import (
     to_line,
     unpack_rank_steps,
 )
-from worker_agent.launcher.step_timer import PendingStep
+from worker_agent.launcher.step_timer import PendingStep, StepMarks
 from worker_agent.pytorch.instrumentation import GroupStore
+from worker_agent.step_clock import HostClock
 
 ROOT = Path(__file__).parents[2]
 WORLD_SIZE = 3
 NOTHING = RankStep(1, 8, 2.0, 1.0, 0.1, 0.2, 0.3)
+MARKS = StepMarks(HostClock(), 0.0, 0.0, 1.0, 2.0, 3.0, [])
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +137,7 @@ def test_a_row_waits_for_the_part_of_every_rank_at_any_pace(tmp_path: Path) -> N
     exchanges = open_exchanges(3, rows, tmp_path / "wish")
     for iteration in range(1, 41):
         for exchange in exchanges[: 3 if iteration <= 30 else 2]:
-            exchange.queue.append(PendingStep(RankStep(iteration, 1, 1.0, 0.1, 1, 1, 1), None))
+            exchange.queue.put(PendingStep(iteration, 1, MARKS, None))
     closing = [threading.Thread(target=each.close) for each in reversed(exchanges)]
     for thread in closing:
         thread.start()

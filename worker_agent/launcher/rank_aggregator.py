@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,13 +27,14 @@ from worker_agent.launcher.step_records import (
     unpack_rank_steps,
 )
 from worker_agent.launcher.step_timer import PendingStep
+from worker_agent.step_clock import MAX_ARRIVING, ArrivalQueue
 
 log = logging.getLogger(__name__)
 
 AGGREGATION_PERIOD = 0.5
 KEPT_ROUNDS = 120  # of a rank's rounds in the store, all of which the first rank has time to read
-MAX_QUEUED_STEPS = 10_000
 LEAVE_TIMEOUT = 2.0
+DEVICE_TIMEOUT = 1.0  # for the device to finish the last steps
 STORE_POLL = 0.01
 STORE_TIMEOUT = 10.0
 
@@ -82,7 +82,7 @@ class RankAggregator:
         self.rank, self.workers, self.on_row = rank, workers, on_row
         self.stop_request, self.connect = stop_request, connect
         self.store: SharedStore | None = None
-        self.queue: deque[PendingStep] = deque(maxlen=MAX_QUEUED_STEPS)
+        self.queue: ArrivalQueue[PendingStep] = ArrivalQueue()
         self.rounds = [0] * workers
         self.parts: dict[int, dict[int, RankStep]] = {}
         self.is_armed = self.may_stop = False
@@ -95,7 +95,7 @@ class RankAggregator:
     def close(self) -> None:
         """Combine what is queued, for a few seconds at most, and release the store."""
         self.closing.set()
-        self.thread.join(LEAVE_TIMEOUT + 2 * AGGREGATION_PERIOD)
+        self.thread.join(LEAVE_TIMEOUT + DEVICE_TIMEOUT + 2 * AGGREGATION_PERIOD)
         if not self.thread.is_alive():
             self.store = None
 
@@ -145,17 +145,29 @@ class RankAggregator:
             self.store = None if connect is None else connect()
             del connect
             while not self.closing.wait(AGGREGATION_PERIOD):
-                self._exchange()
-            self._exchange()
+                self._exchange(self._take())
+            self._exchange(self._take_last())
             if self.store is not None:
                 self._leave(self.store)
         except Exception:
             log.exception("scavenger: rows are no longer combined; training goes on unmeasured")
 
-    def _exchange(self) -> None:
-        fresh = []
-        while self.queue and self.queue[0].is_there():
-            fresh.append(self.queue.popleft().read())
+    def _take(self) -> list[RankStep]:
+        """Return the steps that the device has finished since the last call."""
+        return [step.read() for step in self.queue.take()]
+
+    def _take_last(self) -> list[RankStep]:
+        """Return the last steps, once the script has queued all its work."""
+        finished: list[RankStep] = []
+
+        def is_all_there() -> bool:
+            finished.extend(self._take())
+            return not self.queue.waiting
+
+        wait_until(is_all_there, DEVICE_TIMEOUT)
+        return finished + [step.read() for step in self.queue.take_last()]
+
+    def _exchange(self, fresh: list[RankStep]) -> None:
         if self.store is None:
             self.is_armed = self._is_stop_requested()
             for part in fresh:
@@ -201,7 +213,7 @@ class RankAggregator:
             if len(known) == self.workers:
                 del self.parts[part.iteration]
                 self.on_row(combine_ranks([known[each] for each in range(self.workers)]))
-        while len(self.parts) > MAX_QUEUED_STEPS:
+        while len(self.parts) > MAX_ARRIVING:
             del self.parts[next(iter(self.parts))]
 
     def _leave(self, store: SharedStore) -> None:

@@ -1,20 +1,20 @@
 """`StepTimer`: follows the iterations of one training process and never makes it wait.
 
-The framework's hooks call it; after each optimizer step it emits a `PendingStep`, whose values
-may still be on the device and are read once they have arrived.
+The framework's hooks call it; after each optimizer step it emits a `PendingStep`, whose norms and
+times may still be on their way from the device and are read once they have arrived.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec, Protocol
 
 from worker_agent.launcher.step_records import RankStep
+from worker_agent.step_clock import HostClock, Mark, StepClock
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -34,7 +34,7 @@ class RunningIteration:
         forward_at: When its first forward pass began.
         ready_at: When its last local gradient was there.
         done_at: When all gradients were averaged.
-        blocked: Seconds before ``ready_at`` that averaging kept the process waiting.
+        waits: When averaging kept the process waiting before ``ready_at``: beginnings and ends.
         samples: Samples its forward passes saw.
         local_norms: ||·|| of pieces of this rank's gradient, on the device.
         mean_norms: ||·|| of this rank's pieces of the averaged gradient, on the device.
@@ -43,10 +43,10 @@ class RunningIteration:
             of gradients that the ranks computed by themselves.
     """
 
-    forward_at: float | None = None
-    ready_at: float | None = None
-    done_at: float | None = None
-    blocked: float = 0.0
+    forward_at: Mark | None = None
+    ready_at: Mark | None = None
+    done_at: Mark | None = None
+    waits: list[tuple[Mark, Mark]] = field(default_factory=list)
     samples: int = 0
     local_norms: list[Any] = field(default_factory=list)
     mean_norms: list[Any] = field(default_factory=list)
@@ -64,21 +64,70 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PendingStep:
-    """A rank's step whose norms are still on the device; without a reading it has no norms."""
+class StepMarks:
+    """When one rank's step was where.
 
-    part: RankStep
+    Attributes:
+        clock: What made the marks.
+        began_at: The end of the step before.
+        forward_at: The beginning of its first forward pass.
+        ready_at: When its last local gradient was there.
+        done_at: When all gradients were averaged; None if they were not.
+        ended_at: When the optimizer had stepped.
+        waits: When averaging kept the process waiting before ``ready_at``: beginnings and ends.
+    """
+
+    clock: StepClock
+    began_at: Mark
+    forward_at: Mark
+    ready_at: Mark
+    done_at: Mark | None
+    ended_at: Mark
+    waits: list[tuple[Mark, Mark]]
+
+    def are_there(self) -> bool:
+        """Whether the times can be read."""
+        if not self.clock.is_late:
+            return True
+        marks = [self.ended_at, self.began_at, self.forward_at, self.ready_at]
+        marks += [mark for wait in self.waits for mark in wait]
+        marks += [] if self.done_at is None else [self.done_at]
+        return all(map(self.clock.is_there, marks))
+
+    def read(self) -> tuple[float, float, float]:
+        """Return the seconds of computing, of exposed synchronisation, and of the whole step."""
+        seconds = self.clock.seconds
+        blocked = sum((seconds(*wait) for wait in self.waits), 0.0)
+        exposed = 0.0 if self.done_at is None else seconds(self.ready_at, self.done_at)
+        compute_time = seconds(self.forward_at, self.ready_at) - blocked
+        return max(compute_time, 0.0), blocked + exposed, seconds(self.began_at, self.ended_at)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingStep:
+    """A rank's step whose norms and times may still be on the device.
+
+    Attributes:
+        iteration: Optimizer steps of this process so far, this one included.
+        samples: Samples this rank's forward passes saw.
+        marks: Its times.
+        reading: Its norms; None if it has none.
+    """
+
+    iteration: int
+    samples: int
+    marks: StepMarks
     reading: Reading | None
 
     def is_there(self) -> bool:
-        return self.reading is None or self.reading.is_there()
+        return self.marks.are_there() and (self.reading is None or self.reading.is_there())
 
     def read(self) -> RankStep:
-        """Return the step with its norms."""
-        if self.reading is None:
-            return self.part
-        local, mean = self.reading.read()
-        return replace(self.part, local_norm_sq=local, share_of_mean_norm_sq=mean)
+        local, mean = (math.nan, math.nan) if self.reading is None else self.reading.read()
+        compute_time, sync_time, step_time = self.marks.read()
+        return RankStep(
+            self.iteration, self.samples, local, mean, compute_time, sync_time, step_time
+        )
 
 
 class StepTimer:
@@ -89,6 +138,7 @@ class StepTimer:
         reductions: Averaged gradients so far, equal on all ranks at the same place of training.
         is_on: False after an unexpected error: measuring has ended.
         was_ever_averaged: Whether a gradient of this process was ever averaged with others.
+        clock: What marks the moments of the steps.
 
     Args:
         on_part: Takes every step; called in the training thread, so it must not wait.
@@ -106,13 +156,20 @@ class StepTimer:
         self.is_on = True
         self.was_ever_averaged = False
         self.mixed = 0
+        self.clock: StepClock = HostClock()
         self.current = RunningIteration()
-        self.ended_at: float | None = None
+        self.ended_at: Mark | None = None
+
+    def use_clock(self, clock: StepClock) -> None:
+        """Mark moments by the clock of the first device that is seen, from this iteration on."""
+        if clock.is_late and not self.clock.is_late:
+            self.clock, self.ended_at = clock, None
+            self.current = RunningIteration()
 
     def forward_starts(self, samples: int) -> None:
         """A training forward pass begins."""
         if self.current.forward_at is None:
-            self.current.forward_at = time.perf_counter()
+            self.current.forward_at = self.clock.start()
         self.current.samples += samples
 
     def backward_starts(self) -> None:
@@ -120,7 +177,7 @@ class StepTimer:
         current = self.current
         if current.done_at is None or current.ready_at is None:
             return
-        current.blocked += current.done_at - current.ready_at
+        current.waits.append((current.ready_at, current.done_at))
         current.done_at = None
         current.is_mixed = True
         self.mixed += 1
@@ -129,11 +186,11 @@ class StepTimer:
 
     def gradients_are_ready(self) -> None:
         """The last local gradient of the iteration is there."""
-        self.current.ready_at = time.perf_counter()
+        self.current.ready_at = self.clock.mark()
 
     def gradients_are_averaged(self) -> None:
         """All gradients of the iteration are averaged."""
-        self.current.done_at = time.perf_counter()
+        self.current.done_at = self.clock.mark()
         self.reductions += 1
         self.was_ever_averaged = True
 
@@ -143,12 +200,13 @@ class StepTimer:
         if current.done_at is None and self.was_ever_averaged:
             return
         began_at = current.forward_at if self.ended_at is None else self.ended_at
-        self.ended_at = time.perf_counter()
+        self.ended_at = self.clock.mark()
         self.iteration += 1
         self.current = RunningIteration()
         if began_at is not None:  # unknown for the first step of a loop without DDP
-            part = self._to_part(current, began_at, self.ended_at)
-            self.on_part(PendingStep(part, self.read_norms(current)))
+            marks = self._marks_of(current, began_at, self.ended_at)
+            reading = self.read_norms(current)
+            self.on_part(PendingStep(self.iteration, current.samples, marks, reading))
 
     def guarded(self, hook: Callable[P, Any]) -> Callable[P, None]:
         """Return a hook whose first exception ends the measuring and never reaches the script."""
@@ -165,16 +223,13 @@ class StepTimer:
 
         return call
 
-    def _to_part(self, current: RunningIteration, began_at: float, ended_at: float) -> RankStep:
-        ready_at = ended_at if current.ready_at is None else current.ready_at
-        forward_at = began_at if current.forward_at is None else current.forward_at
-        exposed = 0.0 if current.done_at is None else current.done_at - ready_at
-        return RankStep(
-            iteration=self.iteration,
-            samples=current.samples,
-            local_norm_sq=math.nan,
-            share_of_mean_norm_sq=math.nan,
-            compute_time=max(ready_at - forward_at - current.blocked, 0.0),
-            sync_time=current.blocked + exposed,
-            step_time=ended_at - began_at,
+    def _marks_of(self, current: RunningIteration, began_at: Mark, ended_at: Mark) -> StepMarks:
+        return StepMarks(
+            clock=self.clock,
+            began_at=began_at,
+            forward_at=began_at if current.forward_at is None else current.forward_at,
+            ready_at=ended_at if current.ready_at is None else current.ready_at,
+            done_at=current.done_at,
+            ended_at=ended_at,
+            waits=current.waits,
         )

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
 from traceback import clear_frames
@@ -327,8 +328,15 @@ class AllReduceStrategy:
         """
         mine = {name: comparable_strides(p) for name, p in self.state.model.named_parameters()}
         layout = to_json(mine)
-        digest = torch.tensor([int.from_bytes(blake2b(layout, digest_size=7).digest())])
-        if len({int(theirs) for theirs in self._gather(group, digest)}) == 1:
+        digest = int.from_bytes(blake2b(layout, digest_size=7).digest())
+        facts = torch.tensor([digest, int(self.reducer.clock.is_late)])
+        theirs = [each.tolist() for each in self._gather(group, facts)]
+        if len({is_late for _, is_late in theirs}) > 1:
+            raise StateRefused(
+                "some workers train on a GPU and others on a CPU, whose gradients travel in"
+                " different ways: train on the same kind of device on all workers"
+            )
+        if len({each for each, _ in theirs}) == 1:
             return
         first = _ORDERS.validate_json(broadcast_bytes(self._abortable(group), layout, 0))
         for name, order in mine.items():
@@ -344,6 +352,9 @@ class AllReduceStrategy:
             return None
         measured, rows_of_workers = self.unread_outcome
         rows = name_columns(rows_of_workers.tolist())
+        if self.reducer.device_rows is not None:
+            agreed = StepSummary.of_rows(rows, shards=1, local_norm_sq=None, mean_norm_sq=None)
+            return replace(agreed, late=self.reducer.device_rows.take())
         mean = measured.mean_norm_sq
         shards = 1 if any(row["is_skipped"] for row in rows) else measured.shards
         return StepSummary.of_rows(

@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from worker_agent.launcher.patch import AnyFunction, Patch
 from worker_agent.launcher.step_timer import StepTimer
+from worker_agent.pytorch.device_clock import make_clock
 from worker_agent.pytorch.norms import gradient_norm, gradient_norms
 from worker_agent.pytorch.optimizer_hooks import PicklableForwardHook
 
@@ -77,6 +78,7 @@ class DdpInstrumentation:
             sizes = group.size(), dist.get_world_size()
             log.warning("scavenger: unmeasured: DDP over %d of %d ranks", *sizes)
             return
+        self.timer.use_clock(make_clock(next(module.parameters()).device))
         self.listeners[module] = (
             BucketViewListener(self.timer, group, self.register)
             if module.gradient_as_bucket_view

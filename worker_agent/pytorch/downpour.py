@@ -111,7 +111,7 @@ class DownpourStrategy:
     def end(self) -> AsynchronousUpdate | None:
         if self.reducer.is_incomplete:
             self.reducer.skip()  # its passes belong to no other batch
-        measured = self.reducer.end()
+        self.reducer.end()
         if self.failure is not None:
             self.close()
             return None
@@ -121,7 +121,7 @@ class DownpourStrategy:
             version=self.version,
             samples_used=self.samples_used,
             staleness=self.staleness if has_pushed else None,
-            compute_time=measured.compute_time,
+            compute_time=self.reducer.compute_time,
             sync_time=self.sync_time,
         )
 

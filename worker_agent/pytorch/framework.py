@@ -16,6 +16,7 @@ from worker_agent.frameworks import (
     StrategyContext,
     TrainingStrategy,
 )
+from worker_agent.pytorch.device_clock import DeviceValues, send_to_host
 from worker_agent.pytorch.state import seed_iteration
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleIndices
@@ -45,9 +46,12 @@ class PyTorch:
         torch.use_deterministic_algorithms(True)
         seed_iteration(seed, sample_position)
 
-    def detach(self, value: Any) -> Tensor | None:
-        """Return a tensor without its graph, which would keep the whole iteration in memory."""
-        return value.detach() if isinstance(value, Tensor) else None
+    def detach(self, value: Any) -> Tensor | DeviceValues | None:
+        """Return a tensor without its graph, which would keep the whole iteration in memory.
+
+        A number on a device is sent to the host at once, to be read when it has arrived.
+        """
+        return send_to_host(value) if isinstance(value, Tensor) else None
 
 
 FRAMEWORK: Framework = PyTorch()

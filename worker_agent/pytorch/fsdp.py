@@ -8,7 +8,6 @@ compute time, because they overlap with it. Sharding in two dimensions is not me
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 import torch
@@ -19,7 +18,9 @@ from torch.autograd import Variable
 from worker_agent.launcher.patch import Patch
 from worker_agent.launcher.step_timer import StepTimer
 from worker_agent.pytorch.ddp import count_samples
+from worker_agent.pytorch.device_clock import make_clock
 from worker_agent.pytorch.norms import gradient_norm
+from worker_agent.step_clock import Mark
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +34,10 @@ class FsdpInstrumentation:
 
     def __init__(self, timer: StepTimer) -> None:
         self.timer = timer
-        self.is_in_backward = False
+        self.is_in_backward = self.has_clock = False
         self.is_plain = self.has_complained = False
-        self.blocked = self.began_at = 0.0
+        self.wait: tuple[Mark, Mark] | None = None
+        self.began_at: Mark = 0.0
         self.before_reduce = timer.guarded(self._before_reduce)
         self.after_reduce = timer.guarded(self._after_reduce)
         self.end = timer.guarded(self._end)
@@ -55,7 +57,14 @@ class FsdpInstrumentation:
     def _begin(self, state: Any, module: Any, arguments: Any, options: Any) -> None:
         is_outermost = state._state_ctx.iter_forward_root is None
         if is_outermost and module.training and torch.is_grad_enabled():
+            self._follow(module)
             self.timer.forward_starts(count_samples(arguments, options))
+
+    def _follow(self, module: Any) -> None:
+        """Mark times on the device of the first module that is seen."""
+        if not self.has_clock:
+            self.has_clock = True
+            self.timer.use_clock(make_clock(next(module.parameters()).device))
 
     def _before_reduce(
         self,
@@ -76,19 +85,20 @@ class FsdpInstrumentation:
             engine = Variable._execution_engine
             engine.queue_callback(lambda: engine.queue_callback(self.end))
         self.timer.current.local_norms.append(gradient_norm(gradient))
-        self.timer.current.blocked += self.blocked
-        self.blocked = 0.0
+        if self.wait is not None:
+            self.timer.current.waits.append(self.wait)
+        self.wait = None
         self.timer.gradients_are_ready()
-        self.began_at = time.perf_counter()
+        self.began_at = self.timer.clock.mark()
 
     def _after_reduce(self, scatter: Any, shard: Tensor, *_: Any) -> None:
         if self.is_plain:
-            self.blocked = time.perf_counter() - self.began_at
+            self.wait = self.began_at, self.timer.clock.mark()
             self.timer.current.mean_norms.append(gradient_norm(shard))
 
     def _end(self) -> None:
         self.is_in_backward = False
-        self.blocked = 0.0  # that of the last one lies between ready and averaged
+        self.wait = None  # that of the last one lies between ready and averaged
         self.timer.gradients_are_averaged()
 
     def _complain(self) -> None:

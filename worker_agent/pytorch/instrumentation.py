@@ -44,6 +44,7 @@ from worker_agent.launcher.rank_aggregator import STORE_TIMEOUT, RankAggregator
 from worker_agent.launcher.step_records import MeasuredStep, StepFileWriter
 from worker_agent.launcher.step_timer import PendingStep, RunningIteration, StepTimer
 from worker_agent.pytorch.ddp import DdpInstrumentation
+from worker_agent.pytorch.device_clock import make_clock
 from worker_agent.pytorch.fsdp import FsdpInstrumentation
 from worker_agent.pytorch.keras import KerasInstrumentation, KerasOptimizerState
 from worker_agent.pytorch.norms import start_reading
@@ -155,6 +156,7 @@ class Instrumentation:
             self.steps_of = optimizer
             self.process = os.getpid()  # a script may import torch, and train in forked processes
             self._announce_measured()
+            self.timer.use_clock(make_clock(device_of(optimizer)))
         self.steps += 1
         if (
             self.steps == STEPS_BEFORE_VERDICT
@@ -271,8 +273,8 @@ class Instrumentation:
             return
         if self.aggregator is None:
             self.aggregator = self._open_aggregator()
-        self.samples += unread.part.samples * self.aggregator.workers
-        self.aggregator.queue.append(unread)
+        self.samples += unread.samples * self.aggregator.workers
+        self.aggregator.queue.put(unread)
 
     def _open_aggregator(self) -> RankAggregator:
         if not self.timer.was_ever_averaged or not is_distributed():
@@ -371,6 +373,14 @@ def try_patch(patch: Callable[[], None]) -> None:
         patch()
     except Exception:
         log.exception("scavenger: PyTorch %s is not measured completely", torch.__version__)
+
+
+def device_of(optimizer: Any) -> torch.device:
+    """Return where the first parameter of an optimizer of PyTorch or Keras is."""
+    is_keras = not isinstance(optimizer, Optimizer)
+    groups = (KerasOptimizerState(optimizer) if is_keras else optimizer).param_groups
+    trained = [each for group in groups for each in group["params"]]
+    return trained[0].device if trained else torch.device("cpu")
 
 
 def find_model(optimizer: Optimizer | KerasOptimizerState) -> nn.Module | None:

@@ -1,35 +1,16 @@
-"""Norms of gradients, computed on their device and read on the host once they have arrived."""
+"""Norms of gradients, computed on their device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from worker_agent.launcher.step_timer import RunningIteration
+from worker_agent.pytorch.device_clock import DeviceValues
 
 HALF_PRECISION = (torch.float16, torch.bfloat16)
-
-
-class DeviceReading:
-    """Values on their way from the device to the host."""
-
-    def __init__(self, values: Tensor) -> None:
-        self._values = values.to("cpu", non_blocking=True)
-        self._event: Any = None
-        if values.is_cuda:
-            event: Any = torch.cuda.Event
-            self._event = event()
-            self._event.record()
-
-    def is_there(self) -> bool:
-        return self._event is None or bool(self._event.query())
-
-    def read(self) -> list[float]:
-        values: list[float] = self._values.tolist()
-        return values
 
 
 def gradient_norm(gradient: Tensor) -> Tensor:
@@ -52,7 +33,7 @@ def gradient_norms(parameters: Iterable[Tensor]) -> list[Tensor]:
     return norms
 
 
-def start_reading(current: RunningIteration) -> DeviceReading | None:
+def start_reading(current: RunningIteration) -> DeviceValues | None:
     """Send both squared norms to the host, without the scale of the loss."""
     if not current.local_norms or current.is_mixed:
         return None
@@ -62,7 +43,7 @@ def start_reading(current: RunningIteration) -> DeviceReading | None:
     values = torch.stack([local, mean])
     if current.loss_scale is not None:
         values /= current.loss_scale.to(values).square()
-    return DeviceReading(values)
+    return DeviceValues(values)
 
 
 def sum_of_squares(norms: list[Tensor]) -> Tensor:

@@ -237,6 +237,10 @@ class ParameterServerStrategy:
     def _push(self, *, is_skipped: bool) -> None:
         """Exchange the gradients for new weights; a failure is kept until the iteration ends."""
         assert self.directive is not None
+        began = time.perf_counter()
+        gradient = unscale(self.context.optimizer, self.flat.gradient())
+        # On a device that copy has waited for the gradients, whose times can be read from here on.
+        copying = 0.0 if self.reducer.clock.is_late else time.perf_counter() - began
         said = PushRequest(
             share=self.part.worker_fraction_of_batch,
             is_skipped=is_skipped,
@@ -246,7 +250,6 @@ class ParameterServerStrategy:
         )
         began = time.perf_counter()
         try:
-            gradient = unscale(self.context.optimizer, self.flat.gradient())
             outcome = self._servers.push(
                 self.progress.iteration,
                 said,
@@ -257,16 +260,16 @@ class ParameterServerStrategy:
             self.failure = str(error)
             return
         self.flat.copy_weights_to_model()
-        self.sync_time = time.perf_counter() - began
+        self.sync_time = copying + time.perf_counter() - began
         self.is_pushed = True
         self.previous_summary, self.latest_summary = self.latest_summary, self._summarize(outcome)
 
     def _row(self) -> list[float]:
         """Return what this worker tells the others, in the order of SUMMARY_COLUMNS."""
-        measured = self.reducer.measured
         flags = [float(flag) for flag in astuple(self.flags)]
         is_skipped = float(self.reducer.is_skipped_by_any())
-        return [*flags, self._own_noise(), measured.compute_time, self.sync_time, is_skipped]
+        times = self.reducer.compute_time, self.sync_time
+        return [*flags, self._own_noise(), *times, is_skipped]
 
     def _own_noise(self) -> float:
         """Return mean ||g_j||² / ||mean g_j||² over this worker's own slices; 1 with one.

@@ -3,13 +3,12 @@
 Buckets never change their order or content, so a newcomer always agrees with the others (DDP
 reorders its buckets after the first iteration). The last bucket has a tail with one row per
 worker: what the workers want to tell each other travels in the gradients' own all-reduce,
-aligned with the step and without another collective. Nothing here reads a device value on the
-host.
+aligned with the step and without another collective. On a GPU the rows travel by the host
+(`worker_agent.pytorch.device_rows`). Nothing here reads a device value on the host.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
@@ -28,9 +27,12 @@ from worker_agent.frameworks import (
     WorkListener,
     ignore_work,
 )
+from worker_agent.pytorch.device_clock import DeviceValues, make_clock
+from worker_agent.pytorch.device_rows import DeviceRows, UnreadIteration
 from worker_agent.pytorch.optimizer_hooks import PicklableForwardHook
 from worker_agent.pytorch.process_group import await_work
 from worker_agent.pytorch.tensors import flatten_all, gradient_strides
+from worker_agent.step_clock import Mark
 
 BUCKET_BYTES = 25 << 20  # size at which a bucket is closed, as in DDP
 
@@ -109,9 +111,10 @@ class GradientBucket:
 class IterationMeasurement:
     """What one iteration has measured so far."""
 
-    forward_at: float | None = None
-    ready_at: float = 0.0
-    done_at: float = 0.0
+    began_at: Mark | None = None
+    forward_at: Mark | None = None
+    ready_at: Mark | None = None
+    done_at: Mark | None = None
     local_norm_sq: Tensor | None = None
     mean_norm_sq: Tensor | None = None
     shards: int = 0
@@ -120,11 +123,6 @@ class IterationMeasurement:
     is_skipped_by_any: bool | None = None  # by any worker; None until a step reads it
     failure: str | None = None
     works: list[Any] = field(default_factory=list)
-
-    @property
-    def compute_time(self) -> float:
-        """Seconds from the first forward pass to the last local gradient; 0 without a forward."""
-        return self.ready_at - (self.forward_at or self.ready_at)
 
 
 class Reducer:
@@ -151,7 +149,9 @@ class Reducer:
     ) -> None:
         if micro_batches < 1:
             raise ValueError(f"micro_batches must be at least 1, got {micro_batches}")
-        self.buckets = fill_buckets(parameters)
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        self.clock = make_clock(find_device(trained))
+        self.buckets = fill_buckets(trained, has_tail=not self.clock.is_late)
         self.micro_batches = micro_batches
         self.should_abort, self.on_work = should_abort, on_work
         self.has_servers = has_servers
@@ -170,8 +170,10 @@ class Reducer:
         """Average over another group from the next iteration on; None for one worker alone."""
         self.group, self.rank, self.workers = group, rank, workers
         self.is_active = False
-        last = self.buckets[-1]
-        last.allocate(tail=workers * len(SUMMARY_COLUMNS))
+        is_late = self.clock.is_late
+        self.buckets[-1].allocate(tail=0 if is_late else workers * len(SUMMARY_COLUMNS))
+        self.device_rows = DeviceRows(workers, rank) if is_late else None
+        self.ended_at: Mark | None = None
         self.previous_sync_time = 0.0
         self.part = WHOLE_BATCH
 
@@ -179,6 +181,9 @@ class Reducer:
         """Start a slice of an iteration; the first one starts the iteration."""
         if self.part.is_last:
             self.measured = IterationMeasurement()
+            if self.device_rows is not None:
+                began_at, self.ended_at = self.ended_at, None
+                self.measured.began_at = self.clock.start() if began_at is None else began_at
             for bucket in self.buckets:
                 bucket.used = [False] * len(bucket.parameters)
         elif self.is_incomplete:
@@ -192,19 +197,21 @@ class Reducer:
     @property
     def is_incomplete(self) -> bool:
         """Whether the script has neither stepped in this slice nor made all of its passes."""
-        is_over = self.is_stepped or self.passes_left <= 0 or self.measured.done_at > 0
+        is_over = self.is_stepped or self.passes_left <= 0 or self.measured.done_at is not None
         return self.is_active and not is_over
 
     @property
     def is_averaged(self) -> bool:
         """Whether the iteration has gone through its last backward pass, or none runs."""
-        return not self.is_active or self.measured.done_at > 0
+        return not self.is_active or self.measured.done_at is not None
 
     def is_skipped_by_any(self) -> bool:
         """Whether any worker has skipped its samples, so that none may step; ask after backward."""
         measured = self.measured
-        if measured.is_skipped or self.group is None or not measured.done_at:
+        if measured.is_skipped or self.group is None or measured.done_at is None:
             return measured.is_skipped
+        if self.device_rows is not None:
+            return self.device_rows.is_skipped_by_any
         if measured.is_skipped_by_any is None:
             column = SUMMARY_COLUMNS.index("is_skipped")
             measured.is_skipped_by_any = bool(self._rows[:, column].any())
@@ -217,7 +224,7 @@ class Reducer:
         """
         self.measured.is_skipped = self.measured.is_short = True
         if self.group is None:
-            self.measured.ready_at = self.measured.done_at = time.perf_counter()
+            self.measured.ready_at = self.measured.done_at = self.clock.mark()
             self._write_own_row()
             self._restore_gradients()
             return
@@ -236,7 +243,7 @@ class Reducer:
         """
         self._notify_work(is_called_by_script=True)
         self.is_stepped = True
-        if not self.is_active or self.measured.done_at:
+        if not self.is_active or self.measured.done_at is not None:
             return
         is_part = self.part.slice_fraction_of_worker != 1
         if self._is_empty and (self.group is not None or self.has_servers or is_part):
@@ -254,11 +261,50 @@ class Reducer:
         """Close the iteration and return what it measured."""
         self.is_active = False
         measured = self.measured
-        self.previous_sync_time = measured.done_at - measured.ready_at
+        if self.device_rows is None:
+            self.previous_sync_time = self._seconds(measured.ready_at, measured.done_at)
+        elif not self.has_servers:
+            self.ended_at = self.clock.mark()
+            if measured.failure is None:
+                self.device_rows.end(self._unread(self.device_rows, self.ended_at))
         return measured
+
+    @property
+    def compute_time(self) -> float:
+        """Seconds from the first forward pass to the last local gradient.
+
+        0 without a forward pass, and as long as a device has not got there.
+        """
+        return self._seconds(self.measured.forward_at, self.measured.ready_at)
+
+    def _seconds(self, since: Mark | None, until: Mark | None) -> float:
+        if since is None or until is None:
+            return 0.0
+        if self.clock.is_late and not (self.clock.is_there(since) and self.clock.is_there(until)):
+            return 0.0
+        return self.clock.seconds(since, until)
+
+    def _unread(self, rows: DeviceRows, ended_at: Mark) -> UnreadIteration:
+        """Return the iteration that ends, with its norms on their way to the host."""
+        measured = self.measured
+        both = [measured.local_norm_sq, measured.mean_norm_sq]
+        norms = [norm for norm in both if norm is not None]
+        return UnreadIteration(
+            place=rows.ended,
+            clock=self.clock,
+            began_at=measured.began_at,
+            forward_at=measured.forward_at,
+            ready_at=ended_at if measured.ready_at is None else measured.ready_at,
+            done_at=ended_at if measured.done_at is None else measured.done_at,
+            ended_at=ended_at,
+            norms=DeviceValues(torch.stack(norms)) if measured.local_norm_sq is not None else None,
+            shards=measured.shards,
+        )
 
     def rows_of_workers(self) -> Tensor:
         """Return every worker's row of SUMMARY_COLUMNS on the host, shape (workers, columns)."""
+        if self.device_rows is not None:
+            return self.device_rows.copy()
         return self._rows.to("cpu", torch.float64, non_blocking=True, copy=True)
 
     @property
@@ -270,7 +316,7 @@ class Reducer:
         """Record the time of the iteration's first forward pass; an evaluation is none."""
         self._notify_work(is_called_by_script=True)
         if torch.is_grad_enabled() and self.is_active and self.measured.forward_at is None:
-            self.measured.forward_at = time.perf_counter()
+            self.measured.forward_at = self.clock.start()
 
     def _hook(self, bucket: GradientBucket, place: int) -> Callable[[Tensor], None]:
         def gradient_is_ready(_: Tensor) -> None:
@@ -344,9 +390,11 @@ class Reducer:
             bucket.accumulated = bucket.gradient.clone()
             return
         if bucket is self.buckets[-1]:
-            self.measured.ready_at = time.perf_counter()
+            self.measured.ready_at = self.clock.mark()
             self._write_own_row()
         self._send(bucket)
+        if bucket is self.buckets[-1] and self.device_rows is not None:
+            self._reduce(self.device_rows.values)
 
     def _measure(self, bucket: GradientBucket) -> None:
         """Add this bucket's part of mean_k ||g_k||²; the script has divided its loss already."""
@@ -366,7 +414,10 @@ class Reducer:
     def _write_own_row(self) -> None:
         measured = self.measured
         flags = [float(flag) for flag in astuple(self.flags)]
-        times = [measured.compute_time, self.previous_sync_time]
+        if self.device_rows is not None:
+            self.device_rows.write_own(flags, is_skipped=measured.is_skipped)
+            return
+        times = [self.compute_time, self.previous_sync_time]
         self._rows.zero_()  # of the other workers, which each add their own
         row = self._rows[self.rank]
         row.copy_(torch.tensor([*flags, 0.0, *times, float(measured.is_skipped)], dtype=row.dtype))
@@ -377,8 +428,13 @@ class Reducer:
         if self.group is None or self.measured.failure:
             return
         bucket.gradient.mul_(self.part.worker_fraction_of_batch)
+        self._reduce(bucket.flat)
+
+    def _reduce(self, values: Tensor) -> None:
+        if self.group is None or self.measured.failure:
+            return
         try:
-            self.measured.works.append(self.group.allreduce([bucket.flat]))
+            self.measured.works.append(self.group.allreduce([values]))
         except RuntimeError as error:
             self.measured.failure = str(error)
 
@@ -396,7 +452,7 @@ class Reducer:
             return
         self._wait()
         measured = self.measured
-        measured.done_at = time.perf_counter()
+        measured.done_at = self.clock.mark()
         measured.shards = 1 if measured.is_short else self._shards
         self._remove_unused()
         if self.rank == 0 and measured.shards > 1:
@@ -456,22 +512,31 @@ class Reducer:
             self.measured.works.clear()
 
 
-def fill_buckets(parameters: Iterable[Tensor]) -> list[GradientBucket]:
+def find_device(parameters: Iterable[Tensor]) -> torch.device:
+    """Return where most of the work is: the first device that is not the host, if there is one."""
+    devices = [parameter.device for parameter in parameters]
+    host = torch.device("cpu")
+    return next((device for device in devices if device.type != host.type), host)
+
+
+def fill_buckets(trained: Sequence[Tensor], *, has_tail: bool) -> list[GradientBucket]:
     """Group parameters from last to first, the order in which backward finishes them.
 
-    The last bucket is at least float32, because the numbers in its tail must be exact.
+    Args:
+        trained: The parameters.
+        has_tail: Whether rows travel behind the last bucket, which is then at least float32,
+            because their numbers must be exact.
     """
-    trained = [parameter for parameter in parameters if parameter.requires_grad][::-1]
     if not trained:
         raise ValueError("the model has no parameter that requires a gradient")
     groups: list[list[Tensor]] = [[]]
-    for parameter in trained:
+    for parameter in trained[::-1]:
         group = groups[-1]
         is_full = sum(p.numel() * p.element_size() for p in group) >= BUCKET_BYTES
         if group and (is_full or group[0].dtype != parameter.dtype):
             groups.append(group := [])
         group.append(parameter)
     buckets = [GradientBucket(group, group[0].dtype, group[0].device) for group in groups]
-    if buckets[-1].dtype not in (torch.float32, torch.float64):
-        buckets.append(GradientBucket([], torch.float32, trained[0].device))
+    if has_tail and buckets[-1].dtype not in (torch.float32, torch.float64):
+        buckets.append(GradientBucket([], torch.float32, trained[-1].device))
     return buckets

@@ -163,9 +163,10 @@ class ElasticSession(JobSession[TrainingStrategy]):
         """Apply the learning-rate factor that all workers have agreed on."""
         directive, progress = self._current_directive, self.progress
         if summary is not None and self._rank == 0:
-            progress = replace(
-                progress, noise=update_noise(progress.noise, summary, directive.config.global_batch)
-            )
+            noise = progress.noise
+            for measured in summary.measured:
+                noise = update_noise(noise, measured, directive.config.global_batch)
+            progress = replace(progress, noise=noise)
         factor = self.learning_rate.factor(directive, progress, summary)
         strategy.scale_learning_rate(factor)
         self.progress = replace(progress, learning_rate_factor=factor)
@@ -197,7 +198,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
     # Telemetry.
 
     def _record(self, summary: StepSummary | None) -> None:
-        """Record the iteration; as leader, report the row that became complete.
+        """Record the iteration; as leader, report the rows that became complete.
 
         A follower reports its progress only when a metric became NaN: it may be the first to know.
         """
@@ -209,14 +210,16 @@ class ElasticSession(JobSession[TrainingStrategy]):
                 self.reporter.update_progress(self._message())
             return
         generation, iteration = self._current_directive.generation, self.progress.iteration
-        row = self.recorder.record(generation, iteration, step_time, summary)
+        rows_before = self.recorder.rows
+        rows = self.recorder.record(generation, iteration, step_time, summary)
         # After a repair the workers train in a configuration that the controller did not choose.
-        if row is None or self._current_directive.revision:
-            self.reporter.update_progress(self._message())
-            return
-        self.reporter.record(row)
+        if self._current_directive.revision:
+            rows = []
+        for row in rows:
+            self.reporter.record(row)
         self.reporter.update_progress(self._message())
-        if self.recorder.rows == self._current_directive.report_after:
+        wanted = self._current_directive.report_after
+        if rows and rows_before < wanted <= self.recorder.rows:
             self.reporter.flush()
 
     # Generations.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scavenger.measurement.noise import ShardNorms, SmoothedNoise
 from scavenger.protocol import Directive
-from worker_agent.frameworks import StepSummary
+from worker_agent.frameworks import LateMeasurement, StepSummary
 from worker_agent.state.progress import TrainingProgress
 
 MIN_NOISE_ROWS = 20  # the smoothed noise of fewer rows is too unsure
@@ -50,11 +50,13 @@ class LearningRateFactor:
         return rule.factor(batch, progress.noise.noise_scale)
 
 
-def update_noise(noise: SmoothedNoise, summary: StepSummary, global_batch: int) -> SmoothedNoise:
+def update_noise(
+    noise: SmoothedNoise, measured: StepSummary | LateMeasurement, global_batch: int
+) -> SmoothedNoise:
     """Return the averages with one more iteration, if that carries information about noise."""
-    local, mean = summary.local_norm_sq, summary.mean_norm_sq
-    if summary.shards < 2 or local is None or mean is None:
+    local, mean = measured.local_norm_sq, measured.mean_norm_sq
+    if measured.shards < 2 or local is None or mean is None:
         return noise
     if not math.isfinite(local) or not math.isfinite(mean):
         return noise
-    return noise.with_row(ShardNorms(summary.shards, local, mean), global_batch)
+    return noise.with_row(ShardNorms(measured.shards, local, mean), global_batch)
