@@ -11,7 +11,7 @@ TENSORFLOW = OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES=-1 .v
 # A session leaves its connection to the controller to the end of its process; a crew is one process.
 UNCLOSED = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
-.PHONY: laws bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-tensorflow test-integrations check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-agent-tf bench-resize bench-resize-tf bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
+.PHONY: laws bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-tensorflow test-integrations test-cuda check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-agent-tf bench-resize bench-resize-tf bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -50,6 +50,10 @@ test-integrations: $(READY) .venv/trainers/ready  ## Trainers and readers of oth
 
 test-tensorflow: $(READY) .venv/tensorflow/ready  ## All tests of TensorFlow, the slow ones too, in an environment of their own
 	@$(TENSORFLOW) -m pytest tests/tensorflow $(UNCLOSED) -m "slow or not slow"
+
+# A machine with a GPU has a PyTorch of its own, and perhaps no network to set .venv up.
+test-cuda:  ## Times, waits, noise and weights on this machine's GPU; CUDA_PYTHON names a Python with PyTorch for it
+	@OMP_NUM_THREADS=1 $(or $(CUDA_PYTHON),$(BIN)/python) -m tests.cuda
 
 check: $(READY)  ## Style, types, names, prose and layers
 	@$(BIN)/ruff check --quiet .

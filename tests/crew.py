@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 import torch
@@ -59,6 +59,12 @@ class Classifier:
             self.inputs = torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64)
         self.labels = torch.arange(SAMPLES) % 3
         self.passes = passes
+
+    def to(self, device: str) -> Self:
+        """Move the network and what it is trained on to a device."""
+        self.model.to(device)
+        self.inputs, self.labels = self.inputs.to(device), self.labels.to(device)
+        return self
 
     def weights(self) -> Tensor:
         return flat(self.model.parameters())

@@ -63,6 +63,10 @@ def truth(local: torch.Tensor) -> dict[str, float]:
     return {"local_norm_sq": local_norm_sq.item(), "mean_norm_sq": mean.square().sum().item()}
 
 
+def batch_device() -> str:
+    return torch.get_default_device().type
+
+
 def wrap(way: str) -> tuple[nn.Module, DistributedDataParallel]:
     model = Network(is_idle=way == "unused")
     ddp = DistributedDataParallel(
@@ -83,7 +87,7 @@ def train(way: str, generator: torch.Generator) -> list[dict]:
     model, ddp = wrap(way)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
     is_scaled = way in ("scaled", "overflowing")
-    scaler = torch.amp.GradScaler("cpu", enabled=is_scaled, init_scale=1024.0)
+    scaler = torch.amp.GradScaler(batch_device(), enabled=is_scaled, init_scale=1024.0)
     passes = 3 if way.startswith("accumulated") else 1
     told = []
     for iteration in range(ITERATIONS):
@@ -129,10 +133,13 @@ def train_sharded(generator: torch.Generator) -> list[dict]:
 
 def main() -> None:
     torch.set_num_threads(1)
+    device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+    torch.set_default_device(device)
     dist.init_process_group("gloo")
-    generator = torch.Generator().manual_seed(dist.get_rank())
+    generator = torch.Generator(device).manual_seed(dist.get_rank())
     told = [each for way in WAYS for each in train(way, generator)]
-    told += train_sharded(generator)
+    if device == "cpu":  # gloo has no reduce-scatter for a GPU
+        told += train_sharded(generator)
     if dist.get_rank() == 0:
         with open(sys.argv[1], "w") as file:
             json.dump(told, file)

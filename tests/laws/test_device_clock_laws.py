@@ -6,25 +6,21 @@ to do with the host's.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.crew import SAMPLES, Classifier, crew
 from tests.fake_device import FakeDevice, FakeEvent, lagging_devices
-from tests.integration.reads import Reads
+from tests.played_session import PLAYED_ITERATIONS, play
 from worker_agent.launcher.rank_aggregator import RankAggregator
 from worker_agent.launcher.step_records import MeasuredStep
 from worker_agent.launcher.step_timer import PendingStep, StepTimer
 from worker_agent.pytorch.device_clock import DeviceClock
 from worker_agent.step_clock import LATEST_ARRIVAL, MAX_ARRIVING, ArrivalQueue
 
-ITERATIONS = 24
 MILLISECONDS = st.integers(0, 1000).map(float)
 
 
@@ -235,71 +231,17 @@ def test_rows_are_written_when_the_device_has_finished_them_and_at_the_end(tmp_p
         assert row.step_time == pytest.approx(0.028)
 
 
-@dataclass(frozen=True)
-class Played:
-    """What a job has told, by iteration."""
-
-    rows: dict[int, tuple[float, ...]]
-    times: dict[int, tuple[float, float, float]]
-    weights: torch.Tensor
-    reads: list[str]
-
-
-def play(directory: Path, workers: int, split_every: int) -> Played:
-    """Train in a session; note all reads within its steps and between them."""
-    weights: list[torch.Tensor] = []
-    reads: list[str] = []
-
-    def script(job, note):  # type: ignore[no-untyped-def]
-        task = Classifier()
-        optimizer = torch.optim.SGD(task.model.parameters(), lr=0.1)
-        job.prepare(task.model, optimizer)
-        seen = None
-        with Reads() as trap:
-            for indices in job.batches(SAMPLES, 24, epochs=1):
-                # The last iterations are not read where they end: a rank may leave before.
-                if seen == job.directive and job.iteration < ITERATIONS - 5:
-                    reads.extend(trap.seen)
-                trap.seen.clear()
-                seen = job.directive
-                optimizer.zero_grad()
-                loss = task.loss(indices)
-                loss.backward()
-                optimizer.step()
-                job.log(loss=loss)
-        if job.is_leader:
-            weights.append(task.weights())
-
-    with crew(directory, script, split_every=split_every) as made:
-        made.play(workers, 24, ITERATIONS)
-        parts = [report.steps for report in made.conductor.reports]
-    rows: dict[int, tuple[float, ...]] = {}
-    times: dict[int, tuple[float, float, float]] = {}
-    for steps in parts:
-        for place, iteration in enumerate(steps.iteration):
-            assert iteration == 1 + max(rows, default=0)
-            values = (steps.local_norm_sq, steps.mean_norm_sq, steps.loss)
-            numbers = [math.nan if each[place] is None else each[place] for each in values]
-            rows[iteration] = (steps.shards[place], *numbers)
-            times[iteration] = (
-                steps.compute_time[place],
-                steps.sync_time[place],
-                steps.step_time[place],
-            )
-    return Played(rows, times, weights[0], reads)
-
-
 @pytest.mark.parametrize(("workers", "split_every"), [(1, 2), (2, 0), (3, 0)])
 def test_a_session_on_a_device_tells_what_one_on_the_host_does(
     tmp_path: Path, workers: int, split_every: int
 ) -> None:
     on_host = play(tmp_path / "host", workers, split_every)
-    assert len(on_host.rows) == ITERATIONS - 2
+    assert len(on_host.rows) == PLAYED_ITERATIONS - 2
     assert on_host.reads  # so the trap works
     for lag in (0, 5):  # in events, of which an iteration has five or six
         with lagging_devices(lag):
             on_device = play(tmp_path / f"device-{lag}", workers, split_every)
-        assert len(on_device.rows) in range(ITERATIONS - 3, ITERATIONS)
+        assert len(on_device.rows) in range(PLAYED_ITERATIONS - 3, PLAYED_ITERATIONS)
         for iteration in on_host.rows.keys() & on_device.rows.keys():
             expected_row = pytest.approx(on_host.rows[iteration], rel=1e-9, nan_ok=True)
             assert on_device.rows[iteration] == expected_row
@@ -312,3 +254,20 @@ def test_a_session_on_a_device_tells_what_one_on_the_host_does(
         # With rows behind the last bucket, three workers divide their sums at other places.
         difference = (on_device.weights - on_host.weights).abs().max()
         assert difference <= (1e-12 if workers > 2 else 0.0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_parameter_servers_read_the_times_where_they_wait_for_the_gradients(
+    tmp_path: Path, workers: int
+) -> None:
+    strategy = "parameter_server"
+    on_host = play(tmp_path / "host", workers, 2, strategy=strategy)
+    with lagging_devices(0):  # the copy of the gradients has waited for all before
+        on_device = play(tmp_path / "device", workers, 2, strategy=strategy)
+    assert len(on_host.rows) == len(on_device.rows) == PLAYED_ITERATIONS - 2
+    for iteration, row in on_host.rows.items():
+        norms, its_norms = row[:3], on_device.rows[iteration][:3]
+        assert its_norms == pytest.approx(norms, rel=1e-9, nan_ok=True)
+        is_split = workers == 1 and iteration % 2 == 1
+        assert on_device.times[iteration][0] == (2.0 if is_split else 1.0)
+    assert float((on_device.weights - on_host.weights).abs().max()) <= 1e-12

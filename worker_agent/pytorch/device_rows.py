@@ -103,7 +103,9 @@ class DeviceRows:
 
     def __init__(self, workers: int, rank: int) -> None:
         self.workers, self.rank = workers, rank
-        self.values = torch.zeros(workers, len(SUMMARY_COLUMNS), dtype=torch.float64)
+        # The script may have made its GPU the default device.
+        size = workers, len(SUMMARY_COLUMNS)
+        self.values = torch.zeros(size, dtype=torch.float64, device="cpu")
         self.ended = 0
         self.untold: deque[UnreadIteration] = deque()
         self.arriving: ArrivalQueue[UnreadIteration] = ArrivalQueue()  # of a worker alone

@@ -513,7 +513,7 @@ class Reducer:
 
 
 def find_device(parameters: Iterable[Tensor]) -> torch.device:
-    """Return where most of the work is: the first device that is not the host, if there is one."""
+    """Return the first device of these that is not the host, if there is one."""
     devices = [parameter.device for parameter in parameters]
     host = torch.device("cpu")
     return next((device for device in devices if device.type != host.type), host)
