@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from tests.alone import attach_alone
 from tests.fake_device import FakeDevice, FakeEvent, lagging_devices
 from tests.played_session import PLAYED_ITERATIONS, play
+from worker_agent.frameworks import NO_FLAGS, WHOLE_BATCH
 from worker_agent.launcher.rank_aggregator import RankAggregator
 from worker_agent.launcher.step_records import MeasuredStep
 from worker_agent.launcher.step_timer import PendingStep, StepTimer
@@ -156,7 +161,7 @@ def measure(
     return device, found + queue.take_last()
 
 
-@given(st.lists(ITERATION, min_size=1, max_size=30), st.lists(st.booleans(), max_size=30))
+@given(st.lists(ITERATION, min_size=1, max_size=12), st.lists(st.booleans(), max_size=12))
 def test_the_times_of_all_steps_are_those_of_the_device(
     iterations: list[Iteration], takes: list[bool]
 ) -> None:
@@ -169,11 +174,11 @@ def test_the_times_of_all_steps_are_those_of_the_device(
         assert row.samples == 8 * len(iterations[place].passes)
 
 
-@given(st.lists(ITERATION, min_size=3, max_size=40), st.data())
+@given(st.lists(ITERATION, min_size=3, max_size=24), st.data())
 def test_a_lost_event_costs_the_two_steps_between_which_it_lies(
     iterations: list[Iteration], data: st.DataObject
 ) -> None:
-    takes = data.draw(st.lists(st.booleans(), max_size=40))
+    takes = data.draw(st.lists(st.booleans(), max_size=24))
     lost = data.draw(st.integers(0, len(iterations) - 1))
     # It must not have happened, and been read, before it is lost.
     held = [
@@ -254,6 +259,25 @@ def test_a_session_on_a_device_tells_what_one_on_the_host_does(
         # With rows behind the last bucket, three workers divide their sums at other places.
         difference = (on_device.weights - on_host.weights).abs().max()
         assert difference <= (1e-12 if workers > 2 else 0.0)
+
+
+def test_a_compiled_model_is_measured_in_every_iteration() -> None:
+    with lagging_devices(0):
+        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        strategy = attach_alone(model, optimizer)
+        compiled: Any = torch.compile(model, backend="eager")
+        times = []
+        for _ in range(5):
+            strategy.begin(WHOLE_BATCH, NO_FLAGS)
+            optimizer.zero_grad()
+            compiled(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+            assert strategy.end()
+            if strategy.previous_summary is not None:
+                times += [each.compute_time for each in strategy.previous_summary.late or ()]
+        strategy.close()
+    assert times == [1.0] * 4
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -48,8 +48,11 @@ class EventPool:
     ) -> None:
         self.make_event, self.current_stream = make_event, current_stream
         self.spare: list[DeviceEvent] = []
+        # A compiled model would take the events of its forward hooks into its graph.
+        untraced: Any = torch.compiler.disable
+        self.record: Callable[..., DeviceMark] = untraced(self._record)
 
-    def record(self, stream: Any = None) -> DeviceMark:
+    def _record(self, stream: Any = None) -> DeviceMark:
         """Record an event in a stream; by default, in the current one."""
         try:
             event = self.spare.pop()
