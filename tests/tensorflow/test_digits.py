@@ -14,12 +14,13 @@ from tests.controller import Controller
 
 pytestmark = pytest.mark.slow
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "digits-keras"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
-def digits(**changes: Any) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((EXAMPLE / "job.yaml").read_text())
-    document["run"] = {"command": [sys.executable, "train.py"], "directory": str(EXAMPLE)}
+def digits(example: str = "digits-keras", **changes: Any) -> dict[str, Any]:
+    directory = EXAMPLES / example
+    document: dict[str, Any] = yaml.safe_load((directory / "job.yaml").read_text())
+    document["run"] = {"command": [sys.executable, "train.py"], "directory": str(directory)}
     return {**document, **changes}
 
 
@@ -38,3 +39,16 @@ def test_the_digits_job_is_searched_resized_and_reaches_its_target(controller: C
     second = controller.finished(controller.submit(digits()))
     assert second.phase is JobPhase.SUCCEEDED, second.reason
     assert controller.curve(second.id).probes == [], "the second run needs no search"
+
+
+def test_a_first_run_after_another_framework_probes_no_noise(controller: Controller) -> None:
+    model = {"key": "tests/digits-of-both", "dataset_size": 1437}
+    alone = controller.finished(controller.submit(digits()))
+    before = controller.finished(controller.submit(digits("digits", model=model)))
+    after = controller.finished(controller.submit(digits(model=model)))
+    assert {each.phase for each in (alone, before, after)} == {JobPhase.SUCCEEDED}
+    told = ["\n".join(e.message for e in controller.events(j.id)) for j in (alone, after)]
+    # How many probes of time the search wants depends on what they show.
+    assert "noise rows: settled" in told[0]
+    assert "noise rows: settled" not in told[1], told[1]
+    assert "with pytorch" in told[1]
