@@ -89,3 +89,18 @@ def spell_non_finite(value: float) -> Literal["NaN", "Infinity", "-Infinity"]:
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
+
+
+STALENESS_MEMORY = 0.9  # of the smoothed staleness, per push
+
+
+def smooth_staleness(before: float | None, pushed: int) -> float:
+    """Return the staleness smoothed over about ten pushes.
+
+    Args:
+        before: What it was; None before the first push.
+        pushed: Updates by others that the newest push was computed without.
+    """
+    if before is None:
+        return float(pushed)
+    return STALENESS_MEMORY * before + (1 - STALENESS_MEMORY) * pushed

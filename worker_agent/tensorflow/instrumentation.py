@@ -33,6 +33,7 @@ from worker_agent.launcher.patch import Patch
 from worker_agent.launcher.step_records import MeasuredStep, StepFileWriter
 from worker_agent.settings import InstrumentationSettings, read_instrumentation_settings
 from worker_agent.state.progress import TrainingProgress
+from worker_agent.tensorflow.asynchronous_steps import AsynchronousSteps
 from worker_agent.tensorflow.fit import (
     Metrics,
     patches_of_callbacks,
@@ -78,11 +79,13 @@ class TensorFlowInstrumentation:
             self.restart = KerasRestart(
                 settings, self._progress, self._go_on_from, self._read_last_rows
             )
+        self.asynchronous = AsynchronousSteps(self.announce, on_row, on_metrics)
         self.steps = ReplicaSteps(
             self._read_from,
             self.announce,
             on_variables=self._note_variables,
             between_steps=None if self.restart is None else self._between_steps,
+            asynchronous=self.asynchronous,
             is_first=settings.rank == 0,
         )
         self.servers = ServerTraining(settings, self.announce, on_row)
@@ -94,6 +97,12 @@ class TensorFlowInstrumentation:
         self.closing = threading.Event()
         # A daemon thread: a script whose main thread has ended must still be able to exit.
         self.thread = threading.Thread(target=self._run, name="scavenger-rows", daemon=True)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this process trains in one of the ways that are measured."""
+        has_ring = self.ring is not None
+        return has_ring or self.servers.has_begun or self.asynchronous.has_begun
 
     def patches_of_checkpoints(self, owner: Any, name: str) -> tuple[Patch, ...]:
         """Return the patch of a method that restores what the script has saved at a path."""
@@ -124,9 +133,10 @@ class TensorFlowInstrumentation:
         """Write the rows of the last steps."""
         if self.process != os.getpid():
             return
+        self.asynchronous.close()
         if self.ring is not None:
             self._read_last_rows()
-        elif not (self.servers.has_begun or OTHER_FRAMEWORKS & sys.modules.keys()):
+        elif not (self.has_begun or OTHER_FRAMEWORKS & sys.modules.keys()):
             self.announce(f"unmeasured: {NOTHING_SEEN}")
 
     def _read_from(self, ring: RowRing) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +22,14 @@ from tensorflow.python.eager import def_function
 from tensorflow.python.ops import control_flow_util
 
 from worker_agent.launcher.patch import Patch
+from worker_agent.tensorflow.asynchronous_steps import AsynchronousSteps, is_asynchronous
 from worker_agent.tensorflow.ring import RingLayout, RowRing, StepSignals
+from worker_agent.tensorflow.traced_step import (
+    TracedStep,
+    current_graph,
+    squared_norm,
+    values_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,21 +43,6 @@ XLA_STEP = "steps that XLA compiles: remove jit_compile=True"
 Announce = Callable[[str], None]
 
 
-@dataclass(slots=True)
-class TracedStep:
-    """What has been planted at the beginning of the step that is being traced.
-
-    Attributes:
-        graph: The graph it stands in.
-        began_at: The moment at which the step's inputs were there.
-        samples: Length of the first input that has one.
-    """
-
-    graph: Any
-    began_at: Any
-    samples: Any
-
-
 class ReplicaSteps:
     """Measures every step in which a Keras optimizer sums gradients over replicas.
 
@@ -61,6 +52,7 @@ class ReplicaSteps:
         on_variables: Told the variables that a step trains when it is traced.
         between_steps: Called before the first step and whenever ``signals.gate`` is set; None where
             nothing is to be done between steps.
+        asynchronous: Measures steps whose gradients are not summed.
         is_first: Whether this is the process whose rows are read.
     """
 
@@ -70,12 +62,13 @@ class ReplicaSteps:
         announce: Announce,
         on_variables: Callable[[Sequence[Any]], None],
         between_steps: Callable[[], None] | None,
+        asynchronous: AsynchronousSteps,
         *,
         is_first: bool,
     ) -> None:
         self.on_ring, self.announce = on_ring, announce
         self.on_variables, self.between_steps = on_variables, between_steps
-        self.is_first = is_first
+        self.asynchronous, self.is_first = asynchronous, is_first
         self.tracing = threading.local()
         self.rings: dict[int, RowRing] = {}
 
@@ -106,21 +99,22 @@ class ReplicaSteps:
         if not tf.executing_eagerly():
             # As TensorFlow does; it would stop at the wrapper, which is not to be converted.
             function = autograph.tf_convert(function, ag_ctx.control_status_ctx())
-        return strategy, self._with_clock(function), arguments, options
+        return strategy, self._with_clock(function, strategy), arguments, options
 
-    def _with_clock(self, function: Any) -> Any:
+    def _with_clock(self, function: Any, strategy: Any) -> Any:
         def step(*arguments: Any, **options: Any) -> Any:
-            with tf.control_dependencies(self._plant([arguments, options])):
+            with tf.control_dependencies(self._plant(strategy, [arguments, options])):
                 return function(*arguments, **options)
 
         return tf.autograph.experimental.do_not_convert(step)
 
-    def _plant(self, called_with: Sequence[Any]) -> list[Any]:
+    def _plant(self, strategy: Any, called_with: Sequence[Any]) -> list[Any]:
         """Return operations that the step is to wait for; an error never reaches the script."""
         try:
             flat = tf.nest.flatten(called_with)
             inputs = [each for each in flat if isinstance(each, tf.Tensor)]
-            work = self.between_steps
+            is_alone = is_asynchronous(strategy)
+            work = None if is_alone else self.between_steps  # other workers are not between steps
             waits = [] if work is None else [self._plant_gate(work, inputs)]
             # Planted later, it would wait for the first part of the step.
             with tf.control_dependencies([*inputs, *waits]):
@@ -128,7 +122,8 @@ class ReplicaSteps:
             sized = (each for each in inputs if each.shape.rank)
             first = next(sized, None)
             samples = tf.constant(0.0) if first is None else tf.cast(tf.shape(first)[0], tf.float32)
-            self.tracing.step = TracedStep(current_graph(), began_at, samples)
+            seen = self.asynchronous.pushes_seen() if is_alone else tf.constant(-1.0)
+            self.tracing.step = TracedStep(current_graph(), began_at, samples, seen)
         except Exception:
             log.exception("scavenger: the steps of this function are not measured")
             return []
@@ -156,16 +151,25 @@ class ReplicaSteps:
         context = tf.distribute.get_replica_context()
         pairs = list(arguments[-1])
         live = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
-        if context is None or not live:
+        strategy = tf.distribute.get_strategy()
+        is_alone = is_asynchronous(strategy)
+        if not (live and (context is not None or is_alone)):
             return None
         if is_compiled_by_xla():
             self.announce(f"unmeasured: {XLA_STEP}")
+            return None
+        if is_alone:
+            self._push(strategy, live)
             return None
         self.on_variables([variable for _, variable in live])
         reduction = ReductionPart(self._ring(context), context, self._traced_step())
         vector = reduction.vector([gradient for gradient, _ in live])
         self.tracing.appended = reduction
         return (*arguments[:-1], [*pairs, (vector, live[-1][1])])
+
+    def _push(self, strategy: Any, live: Sequence[tuple[Any, Any]]) -> None:
+        """Write an asynchronous step down, whose gradients go to the servers as they are."""
+        self.asynchronous.push(strategy, live, self._traced_step())
 
     def _after_sum(self, summed: Any, *_: Any) -> Any:
         """Take the vector off the summed gradients, and write it down."""
@@ -184,7 +188,8 @@ class ReplicaSteps:
         planted: TracedStep | None = getattr(self.tracing, "step", None)
         if planted is not None and planted.graph is current_graph():
             return planted
-        return TracedStep(current_graph(), tf.timestamp(), tf.constant(0.0))
+        unknown = tf.constant(-1.0)
+        return TracedStep(current_graph(), tf.timestamp(), tf.constant(0.0), unknown)
 
     def _ring(self, context: Any) -> RowRing:
         """Return the ring of this replica; rows are read of the first one of the chief."""
@@ -239,25 +244,6 @@ class ReductionPart:
         mean = tf.add_n([squared_norm(each) for each in gradients])
         with tf.device("/cpu:0"):
             self.ring.write(vector, mean, done_at)
-
-
-def squared_norm(gradient: Any) -> Any:
-    """Return ||gradient||²; rows that a sparse gradient names twice are added up first."""
-    if isinstance(gradient, tf.IndexedSlices):
-        rows, places = tf.unique(gradient.indices)
-        gradient = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
-    # It is fused, and makes no copy; half of the sum of squares.
-    return 2.0 * tf.nn.l2_loss(tf.cast(gradient, tf.float32))
-
-
-def values_of(gradient: Any) -> Any:
-    """Return the tensor of a gradient, which may be sparse."""
-    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def current_graph() -> Any:
-    """Return what operations are added to; the same object for all that run at once."""
-    return tf.compat.v1.get_default_graph()
 
 
 def is_compiled_by_xla() -> bool:

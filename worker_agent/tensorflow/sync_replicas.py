@@ -25,7 +25,7 @@ from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from worker_agent.launcher.patch import Patch
 from worker_agent.launcher.server_cluster import MIN_TASKS
 from worker_agent.settings import InstrumentationSettings
-from worker_agent.tensorflow.replica_steps import squared_norm, values_of
+from worker_agent.tensorflow.traced_step import squared_norm, values_of
 
 v1 = tf.compat.v1
 log = logging.getLogger(__name__)

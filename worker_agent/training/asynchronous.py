@@ -25,6 +25,7 @@ from worker_agent.frameworks import (
 from worker_agent.heartbeat import TrainingPhase
 from worker_agent.sampler import SampleOrder, SampleRange
 from worker_agent.state.progress import TrainingProgress
+from worker_agent.telemetry.metrics import smooth_staleness
 from worker_agent.telemetry.reporter import DEFAULT_REPORT_INTERVAL, WAITING_REPORT_INTERVAL
 from worker_agent.training.base import JobSession
 
@@ -32,7 +33,6 @@ log = logging.getLogger(__name__)
 
 DIRECTIVE_POLL = 0.02
 SERVER_LOSS_TIMEOUT = 2.0  # seconds without the servers after which the controller is told
-STALENESS_MEMORY = 0.9  # of the smoothed staleness, per push
 
 
 class AsynchronousSession(JobSession[AsynchronousStrategy]):
@@ -137,10 +137,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
         self.heartbeat.beat(update.version)
         if update.staleness is not None:
             metrics = self.recorder.metrics
-            before = metrics.get("staleness", float(update.staleness))
-            metrics["staleness"] = (
-                STALENESS_MEMORY * before + (1 - STALENESS_MEMORY) * update.staleness
-            )
+            metrics["staleness"] = smooth_staleness(metrics.get("staleness"), update.staleness)
         if self.is_leader:
             self.reporter.record(self._row(update, step_time))
         self.reporter.update_progress(self._message())
