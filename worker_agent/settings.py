@@ -37,6 +37,7 @@ class InstrumentationSettings:
         departures: File that tells the chief which of them are not to be waited for.
         gate: File that lets a process go on where it makes its strategy; None never holds it.
         arrived: File that a process makes when it has come there.
+        joined: File that a process makes when it serves a coordinator; None has none.
         spare_tasks: Where a server reaches tasks whose workers come later, by their index from the
             last one that it knows.
     """
@@ -58,6 +59,7 @@ class InstrumentationSettings:
     departures: str | None = None
     gate: str | None = None
     arrived: str | None = None
+    joined: str | None = None
     spare_tasks: tuple[str, ...] = ()
 
 
@@ -85,6 +87,7 @@ def read_instrumentation_settings() -> InstrumentationSettings:
         departures=os.environ.get("SCAVENGER_DEPARTURES"),
         gate=os.environ.get("SCAVENGER_GATE"),
         arrived=os.environ.get("SCAVENGER_ARRIVED"),
+        joined=os.environ.get("SCAVENGER_JOINED"),
         spare_tasks=tuple(filter(None, os.environ.get("SCAVENGER_SPARE_TASKS", "").split(","))),
         rebatch=None if (batch := os.environ.get("SCAVENGER_REBATCH")) is None else int(batch),
     )

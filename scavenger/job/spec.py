@@ -55,7 +55,13 @@ from scavenger.learning_rate import LearningRateScaling
 from scavenger.planning.objectives import plain_objectives
 from scavenger.planning.search.registry import SEARCHES
 from scavenger.pricing import PriceModel, ServerPrice
-from scavenger.protocol import FrameworkName, StopAtMetric, StopAtProgress, StopRule
+from scavenger.protocol import (
+    ExchangeInterval,
+    FrameworkName,
+    StopAtMetric,
+    StopAtProgress,
+    StopRule,
+)
 
 MAX_GOAL = 1e15  # a database writes a larger number without its exponent, as no document may
 
@@ -420,10 +426,14 @@ def _check_single(space: ConfigSpace) -> None:
 
 
 def _check_agent_run(strategy: TrainingStrategySpec, framework: FrameworkName | None) -> None:
-    if isinstance(strategy, DownpourSpec):
+    if isinstance(strategy, DownpourSpec) and framework != "tensorflow":
         raise ValueError(
             "a script under agent run does not train by downpour: leave strategy out, or let the "
             "script open a worker_agent.session()"
+        )
+    if isinstance(strategy, DownpourSpec) and strategy.exchange != ExchangeInterval():
+        raise ValueError(
+            "a script under agent run pushes and fetches in each step: leave n_push and n_fetch out"
         )
     if isinstance(strategy, ParameterServerSpec) and framework != "tensorflow":
         raise ValueError(

@@ -75,3 +75,34 @@ def test_other_servers_or_another_chief_start_it_anew(members: list[Member]) -> 
     assert cluster.adapt(swapped) is None
     chief = replace(members[0], address="3")
     assert cluster.adapt(ordered(2, [chief, *members[1:]])) is None
+
+
+@given(st.lists(st.tuples(MEMBERS, st.booleans()), min_size=1, max_size=40))
+def test_a_coordinators_tasks_stay_those_that_it_has_started_with(
+    orders: list[tuple[list[Member], bool]],
+) -> None:
+    cluster = ServerCluster.start(ordered(1, orders[0][0]))
+    given, batch = cluster.given, 8 * cluster.given
+    for generation, (members, repairs) in enumerate(orders[1:], start=2):
+        config = ClusterConfig(len(members), batch)
+        newest = replace(ordered(generation, members), config=config, repairs=repairs)
+        replaced = cluster.replace_lost(newest)
+        has_same_chief = members[0] == orders[0][0][0]
+        is_shrunk = len(members) < len(cluster.tasks) and not repairs
+        assert (replaced is not None) == (
+            has_same_chief and not is_shrunk and len(members) <= given
+        )
+        if replaced is None:
+            continue
+        assert [(w, task.address) for w, task in replaced.tasks.items()] == [
+            (member.worker, member.address) for member in members
+        ]
+        assert len(replaced.indexes) == len(members)
+        assert replaced.indexes <= set(range(given))
+        for worker, task in replaced.tasks.items():
+            before = cluster.tasks.get(worker)
+            is_same = before is not None and before.address == task.address
+            assert task == before if is_same else task.since == generation
+        other = ClusterConfig(len(members), batch + 8 * len(members))
+        assert cluster.replace_lost(replace(newest, config=other, repairs=False)) is None
+        cluster = replaced

@@ -101,3 +101,21 @@ def test_what_the_hooks_of_parameter_servers_patch() -> None:
     }
     assert parameters(BaseSession.run)[0] == parameters(BaseSession.close)[0] == "self"
     assert parameters(Server.__init__)[1] == "server_or_cluster_def"
+
+
+def test_what_the_hooks_of_asynchronous_scripts_patch() -> None:
+    from tensorflow.python.distribute.coordinator.cluster_coordinator import ClusterCoordinator
+    from tensorflow.python.distribute.parameter_server_strategy_v2 import (
+        ParameterServerStrategyV2,
+        ParameterServerStrategyV2Extended,
+    )
+    from tensorflow.python.training.server_lib import Server
+
+    assert tf.distribute.experimental.ParameterServerStrategy is ParameterServerStrategyV2
+    assert "_num_workers" in inspect.getsource(ParameterServerStrategyV2Extended.__init__)
+    assert parameters(ClusterCoordinator.schedule) == ["self", "fn", "args", "kwargs"]
+    assert parameters(Server.join) == ["self"]
+    handle = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name="", container="")
+    tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(4, tf.int64))
+    counted = tf.raw_ops.ResourceCountUpTo(resource=handle, limit=9, T=tf.int64)
+    assert (int(counted), int(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64))) == (4, 5)

@@ -331,6 +331,13 @@ def test_downpour_says_how_often_it_speaks_to_its_servers():
     assert validate_job(changed(strategy="downpour", limits=one)).strategy == DownpourSpec()
 
 
+def test_a_script_of_tensorflow_may_be_asynchronous():
+    run = {"command": ["scavenger", "agent", "run", "--", "train"]}
+    one = {"workers": 4, "batch": 256}
+    document = changed(strategy="downpour", framework="tensorflow", limits=one, run=run)
+    assert validate_job(document).strategy == DownpourSpec()
+
+
 prices = st.decimals("0.00001", 10**4, places=5).map(format_price)
 figures = st.floats(0, 1000)
 terms = {
@@ -580,6 +587,15 @@ SECRET = (
                 "run": {"command": ["scavenger", "agent", "run", "--", "train"]},
             },
             "run: a script under agent run does not train by downpour: leave strategy out, or let ",
+        ),
+        (
+            {
+                "strategy": {"downpour": {"n_push": 2}},
+                "framework": "tensorflow",
+                "limits": {"workers": 2, "batch": 64},
+                "run": {"command": ["scavenger", "agent", "run", "--", "train"]},
+            },
+            "run: a script under agent run pushes and fetches in each step: leave n_push and n_fet",
         ),
         (
             {

@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -107,8 +108,17 @@ def test_a_server_reads_the_same_cluster_as_its_workers() -> None:
     assert seen["ps"] == {**seen["worker"], "task": {"type": "ps", "index": 0}}
 
 
-def test_a_spare_task_is_reached_once_it_has_a_worker() -> None:
-    spare = SpareTasks([2, 3])
+def test_a_coordinator_knows_its_own_place_besides() -> None:
+    placement = Placement(("w:1",), 0, 0, servers=("s:1",), kind="chief", coordinator="w:2")
+    config = json.loads(generation_environment({}, directive(1, 6), placement, "job")["TF_CONFIG"])
+    assert config["cluster"] == {"chief": ["w:2"], "worker": ["w:1"], "ps": ["s:1"]}
+    assert config["task"] == {"type": "chief", "index": 0}
+
+
+def test_a_spare_task_is_reached_once_it_has_a_worker(tmp_path: Path) -> None:
+    spare, of_another_machine = (SpareTasks(str(tmp_path), [2, 3]) for _ in range(2))
+    assert spare.addresses == of_another_machine.addresses
+    of_another_machine.close()
     with socket.create_server(("127.0.0.1", 0)) as worker:
         place = spare.addresses[1].rpartition(":")
         with socket.create_connection((place[0], int(place[2]))) as early:

@@ -19,8 +19,9 @@ from worker_agent.launcher.places import (
 from worker_agent.launcher.server_cluster import ServerCluster, cluster_key, stopped_key
 
 # What a Directive means for the process on this machine: it trains on, stops at a boundary, ends
-# at once because nothing is left to wait for, or waits until others have done their part.
-Consequence = Literal["train on", "stop", "end", "wait"]
+# at once because nothing is left to wait for, waits until others have done their part, or cannot
+# do what is ordered.
+Consequence = Literal["train on", "stop", "end", "wait", "refuse"]
 
 
 class ClusterMember:
@@ -31,11 +32,13 @@ class ClusterMember:
 
     Attributes:
         cluster: The cluster that the process is in; None while there is none.
+        is_asynchronous: Whether a coordinator schedules what the workers do.
     """
 
     def __init__(self, worker: str) -> None:
         self.worker = worker
         self.cluster: ServerCluster | None = None
+        self.is_asynchronous = False
 
     def place(
         self, directive: Directive, port: MachinePort, is_over: Callable[[], bool]
@@ -82,7 +85,9 @@ class ClusterMember:
             if published.started != self.cluster.started:
                 return "end"
             self.cluster = published
-            return "train on" if self.worker in published.tasks else "stop"
+            if self.worker in published.tasks:
+                return "train on"
+            return "end" if self.is_asynchronous else "stop"
         # Who comes next waits until the chief has saved its state.
         is_next = newest.members[0].worker == self.worker
         address = self.cluster.tasks[chief].address
@@ -92,11 +97,13 @@ class ClusterMember:
     def _consider_as_chief(
         self, cluster: ServerCluster, newest: Directive, port: MachinePort
     ) -> Consequence:
-        adapted = cluster.adapt(newest)
+        adapted = cluster.replace_lost(newest) if self.is_asynchronous else cluster.adapt(newest)
         if adapted is not None:
             self.cluster = adapted
             port.publish(cluster_key(newest.generation), adapted.to_json())
             return "train on"
+        if self.is_asynchronous and newest.servers == cluster.servers:
+            return "refuse"
         # Without its servers it never comes to a boundary.
         return "stop" if newest.servers == cluster.servers else "end"
 

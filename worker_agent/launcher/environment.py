@@ -35,6 +35,8 @@ class LauncherFiles:
         departures: Workers of parameter servers that are not to be waited for.
         gate: Lets a process go on where it makes its strategy, once it exists.
         arrived: Exists once a process has come there.
+        joined: Exists once the process of a worker serves, for a coordinator that schedules its
+            steps.
         checkpoints: Directory of the checkpoints.
     """
 
@@ -44,6 +46,7 @@ class LauncherFiles:
     departures: Path
     gate: Path
     arrived: Path
+    joined: Path
     checkpoints: Path
 
     @classmethod
@@ -57,6 +60,7 @@ class LauncherFiles:
             departures=directory / "departures",
             gate=directory / "gate",
             arrived=directory / "arrived",
+            joined=directory / "joined",
             checkpoints=checkpoints,
         )
 
@@ -69,6 +73,7 @@ class LauncherFiles:
             "SCAVENGER_DEPARTURES": str(self.departures),
             "SCAVENGER_GATE": str(self.gate),
             "SCAVENGER_ARRIVED": str(self.arrived),
+            "SCAVENGER_JOINED": str(self.joined),
             "SCAVENGER_CHECKPOINTS": str(self.checkpoints),
         }
 
@@ -145,6 +150,7 @@ def fill_command(command: Sequence[str], placement: Placement) -> list[str]:
 STOPPED_AT_BOUNDARY = "in order"
 LOST_PEERS = "lost the others"
 NOT_DISTRIBUTED = "trains alone"
+NOT_RESIZABLE = "keeps its workers"
 STEPS_BEFORE_VERDICT = 10  # after which a script that has met no other process counts as alone
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL: training stopped cleanly and continues in a new process

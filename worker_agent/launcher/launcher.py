@@ -23,9 +23,16 @@ from typing import Literal, NoReturn
 from scavenger.protocol import Directive, FinishReason, Hello, StopAtProgress
 from scavenger.worker_env import WorkerEnv
 from worker_agent.launcher.cluster_member import ClusterMember
+from worker_agent.launcher.coordinator import (
+    COORDINATOR_VARIABLES,
+    RESTART_PAUSE,
+    RESTARTED,
+    Coordination,
+)
 from worker_agent.launcher.environment import (
     LOST_PEERS,
     NOT_DISTRIBUTED,
+    NOT_RESIZABLE,
     STOPPED_AT_BOUNDARY,
     LauncherFiles,
     fill_command,
@@ -55,7 +62,10 @@ EXIT_REFUSED = 2  # as for wrong usage
 MAX_PEER_LOSSES = 3  # runs in a row that lost their peers before they measured an iteration
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
-
+RESIZE_REMEDY = (
+    "a script with ParameterServerStrategy keeps its workers and its batch: write strategy:"
+    " {downpour: {servers: 1}} in the job document, which is never resized"
+)
 ALONE_BECAUSE = {
     "": "forms no group with the others",  # rows of another machine tell what trains
     "pytorch": "never calls torch.distributed.init_process_group. Wrap the model in"
@@ -106,6 +116,8 @@ class Launcher:
         self.member = ClusterMember(settings.worker)
         self.files = self._files_of(0)
         self.next: NextProcess | None = None
+        # Of a script whose workers do not wait, on the first worker's machine.
+        self.coordination: Coordination | None = None
         # Entered once the steps show its workers, where the script trains on.
         self.upcoming: Directive | None = None
         self.child: subprocess.Popen[bytes] | None = None
@@ -130,8 +142,8 @@ class Launcher:
         while self._await_directive():
             ended = self._run_once()
             peer_losses = 0 if ended.rows else peer_losses + 1
-            if ended.outcome == NOT_DISTRIBUTED:
-                return self._refuse()
+            if ended.outcome in (NOT_DISTRIBUTED, NOT_RESIZABLE):
+                return self._refuse(ended.outcome)
             if self.is_ending or self.is_over or not self._goes_on(ended, peer_losses):
                 return self._conclude(ended.code)
         return self._report_finish("released")
@@ -147,14 +159,17 @@ class Launcher:
         self.telemetry.confirm(broken=generation)
         return self._current_directive.config.workers > 1
 
-    def _refuse(self) -> int:
-        """Stop a script that does not use its peers: several machines would do the work of one."""
-        log.error(
-            "stopped: each of the %d workers trains by itself, because the script %s, or set"
-            " limits.workers to 1 in the job spec",
-            self._current_directive.config.workers,
-            ALONE_BECAUSE[self.telemetry.framework],
-        )
+    def _refuse(self, outcome: str) -> int:
+        """Stop a script that cannot do what the job asks of it."""
+        if outcome == NOT_RESIZABLE:
+            log.error("stopped: %s", RESIZE_REMEDY)
+        else:  # several machines would do the work of one
+            log.error(
+                "stopped: each of the %d workers trains by itself, because the script %s, or set"
+                " limits.workers to 1 in the job spec",
+                self._current_directive.config.workers,
+                ALONE_BECAUSE[self.telemetry.framework],
+            )
         self.reporter.flush()
         return EXIT_REFUSED
 
@@ -166,6 +181,8 @@ class Launcher:
         how: FinishReason = "target" if is_reached else "exhausted"
         if self.is_over:
             return self._report_finish(how)
+        if self.is_ending and self.member.is_asynchronous and self.rank != 0:
+            return self._report_finish("released")
         if code == 0 and self.rank == 0:
             self._report_finish(how)
         else:
@@ -272,6 +289,14 @@ class Launcher:
             case "end":
                 self.files.outcome.write_text(STOPPED_AT_BOUNDARY)
                 self.child.kill()  # TensorFlow may ignore other signals
+            case "refuse":
+                self.files.outcome.write_text(NOT_RESIZABLE)
+                self.child.kill()
+            case "train on" if self.coordination is not None:
+                assert self.member.cluster is not None
+                self.coordination.follow(self.member.cluster)
+                self.telemetry.enter(newest)
+                self.telemetry.confirm()
             case "train on" if self.rank == 0:
                 self.upcoming = newest
             case "train on":
@@ -286,6 +311,7 @@ class Launcher:
         """Run the command in this generation, once the places of all processes are known."""
         directive = self._current_directive
         self.upcoming = self.member.cluster = None
+        self.member.is_asynchronous = False
         prepared = self.next
         if prepared is None or prepared.directive != directive or prepared.child is None:
             self._drop_next()
@@ -334,7 +360,10 @@ class Launcher:
             if self.rank != 0:
                 # The rows of the first rank confirm that all have met; this one has none.
                 self.telemetry.confirm()
-            while (code := self._wait(self.child)) is None:
+            while (code := self._wait(self.child)) is None or self._is_kept(
+                code, directive, placement
+            ):
+                self._serve(directive, placement)
                 rows += self._report(tail.read())
                 if self._outcome() == NOT_DISTRIBUTED:
                     self.child.terminate()
@@ -344,10 +373,37 @@ class Launcher:
             rows += self._report(tail.read())
         finally:
             self.child = None
+            if self.coordination is not None:
+                self.coordination.close()
+            self.coordination = None
             tail.close()
         if self.rank == 0:
             write_job_progress(self._progress_file, self.telemetry.progress)
         return CommandRun(code, self._outcome(), rows)
+
+    def _serve(self, directive: Directive, worker: Placement) -> None:
+        """Run the coordinator besides the worker, once that has shown that it only serves."""
+        if not self.files.joined.exists() or self.member.cluster is None:
+            return
+        self.member.is_asynchronous = True
+        if self.rank == 0 and self.coordination is None:
+            assert self.child is not None
+            self.coordination = Coordination(
+                *(self.settings.job, self.settings.host, self.member.cluster, worker, self.child),
+                restart=lambda: self._start(directive, worker, self.files),
+            )
+            self.child = self._start(directive, self.coordination.placement, self.files)
+        if self.coordination is not None:
+            self.coordination.advance()
+
+    def _is_kept(self, code: int, directive: Directive, worker: Placement) -> bool:
+        """Whether a worker that has ended is started again, as others train on meanwhile."""
+        if not self.member.is_asynchronous or self.rank == 0 or self.is_ending or self._outcome():
+            return False
+        log.warning(RESTARTED, code)
+        time.sleep(RESTART_PAUSE)
+        self.child = self._start(directive, worker, self.files)
+        return True
 
     def _start(
         self, directive: Directive, placement: Placement, files: LauncherFiles
@@ -357,6 +413,8 @@ class Launcher:
             added["SCAVENGER_REBATCH"] = str(directive.config.global_batch)
         if self.member.cluster is not None:
             added["SCAVENGER_TASKS"] = str(self.member.cluster.capacity)
+        if placement.kind == "chief":
+            added |= COORDINATOR_VARIABLES
         ours = generation_environment(self.environment, directive, placement, self.settings.job)
         return subprocess.Popen(
             fill_command(self.command, placement), env=instrumented_environment(ours, added)
@@ -398,7 +456,9 @@ class Launcher:
             self.is_ending = True
         if self.child is None:
             return
-        if number == signal.SIGTERM and self.member.cluster is not None:
+        if number == signal.SIGTERM and self.member.is_asynchronous and self.rank != 0:
+            number = signal.SIGKILL  # no worker waits for this one, which ignores other signals
+        elif number == signal.SIGTERM and self.member.cluster is not None:
             self.files.stop_request.touch()  # the others would wait for a gradient of its
             return
         with suppress(OSError):

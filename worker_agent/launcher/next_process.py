@@ -9,11 +9,10 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from scavenger.protocol import Directive
 from worker_agent.launcher.environment import LauncherFiles
-from worker_agent.launcher.places import MachinePort, Placement, port_key, try_read
+from worker_agent.launcher.places import MachinePort, Placement, port_key, read_quietly
 
 QUESTION_PAUSE = 0.2  # seconds between two questions to the same machine
 PREPARING_PATIENCE = 60.0  # after which training stops for the change in any case
@@ -86,13 +85,6 @@ class NextProcess:
             self.child.kill()
             self.child.wait()
         self.child = None
-
-
-def read_quietly(machine: str, key: str) -> str | None:
-    """Return what a machine has published; None if it has not, or does not answer."""
-    with suppress(OSError):
-        return try_read(machine, key)
-    return None
 
 
 def waiting_key(generation: int) -> str:

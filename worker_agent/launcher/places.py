@@ -28,19 +28,23 @@ class Placement:
         task: Index of this machine's process among those of its kind.
         rank: Rank of this machine's worker in the generation; of a server its task index.
         kind: What this machine's process is.
+        coordinator: ``host:port`` of the process that schedules what the workers do, if there is
+            one.
     """
 
     workers: tuple[str, ...]
     task: int
     rank: int
     servers: tuple[str, ...] = ()
-    kind: Literal["worker", "ps"] = "worker"
+    kind: Literal["worker", "ps", "chief"] = "worker"
+    coordinator: str | None = None
 
     @property
     def cluster(self) -> dict[str, list[str]]:
         """The cluster as TensorFlow writes it."""
         servers = {"ps": list(self.servers)} if self.servers else {}
-        return {"worker": list(self.workers), **servers}
+        chief = {} if self.coordinator is None else {"chief": [self.coordinator]}
+        return {**chief, "worker": list(self.workers), **servers}
 
 
 PORT_POLL = 0.2
@@ -70,9 +74,7 @@ class MachinePort:
         The port is bound without listening, so that a framework, which reuses addresses, may
         listen on it. The previous port is released afterwards, or the kernel might assign it again.
         """
-        kept = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind(("", 0))
+        kept = reserve_port(self.host)
         self._release()
         self._kept = kept
         port = int(kept.getsockname()[1])
@@ -90,6 +92,14 @@ class MachinePort:
     def _release(self) -> None:
         if self._kept is not None:
             self._kept.close()
+
+
+def reserve_port(host: str) -> socket.socket:
+    """Bind a port of this machine without listening, so that a framework may listen on it."""
+    kept = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("", 0))
+    return kept
 
 
 def find_places(
@@ -150,6 +160,13 @@ def try_read(machine: str, key: str, timeout: float = 0.0) -> str | None:
     """
     with closing(KeyValueClient(machine)) as store:
         return store.read(key) if not timeout or store.wait([key], timeout) else None
+
+
+def read_quietly(machine: str, key: str) -> str | None:
+    """Return what a machine has published; None if it has not, or does not answer."""
+    with suppress(OSError):
+        return try_read(machine, key)
+    return None
 
 
 def port_key(generation: int) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pydantic import TypeAdapter
 
 from scavenger.protocol import Directive, Member
+from worker_agent.launcher.places import port_key, read_quietly
 
 MIN_TASKS = 64
 
@@ -98,6 +99,38 @@ class ServerCluster:
             tasks[member.worker] = task
         return replace(self, tasks=tasks, given=given) if given <= self.capacity else None
 
+    def replace_lost(self, directive: Directive) -> ServerCluster | None:
+        """Return this cluster with newcomers in the places of workers that are gone.
+
+        Its tasks stay as many: a coordinator knows those that it has started with. None if it must
+        start anew, or if the change is not the loss of a worker nor the end of one.
+        """
+        first, (chief, known) = directive.members[0], next(iter(self.tasks.items()))
+        if directive.servers != self.servers or first != Member(chief, known.address):
+            return None
+        is_planned = not directive.repairs
+        is_smaller = len(directive.members) < len(self.tasks)
+        has_other_batch = directive.config.global_batch != self.local_batch * self.given
+        if is_planned and (is_smaller or has_other_batch):
+            return None
+        held = {
+            (worker, task.address): task
+            for worker, task in self.tasks.items()
+            if Member(worker, task.address) in directive.members
+        }
+        taken = {task.index for task in held.values()}
+        free = iter(index for index in range(self.given) if index not in taken)
+        tasks = {}
+        for member in directive.members:
+            task = held.get((member.worker, member.address))
+            if task is None:
+                index = next(free, None)
+                if index is None:
+                    return None
+                task = ClusterTask(index, member.address, directive.generation)
+            tasks[member.worker] = task
+        return replace(self, tasks=tasks)
+
     @property
     def indexes(self) -> frozenset[int]:
         """Task indexes of the workers."""
@@ -139,3 +172,19 @@ def cluster_key(generation: int) -> str:
 def stopped_key(started: int) -> str:
     """Return the key that tells that the chief of a cluster has stopped and saved its state."""
     return f"stopped/{started}"
+
+
+def cluster_name(job: str, cluster: ServerCluster) -> str:
+    """Return a name that no other cluster on the same computer has."""
+    return f"{job}/{cluster.started}/{cluster.servers[0].address}"
+
+
+def find_tasks(cluster: ServerCluster) -> dict[int, str] | None:
+    """Return ``host:port`` of each worker's process by its task; None until all have told it."""
+    found = {}
+    for task in cluster.tasks.values():
+        port = read_quietly(task.address, port_key(task.since))
+        if port is None:
+            return None
+        found[task.index] = f"{task.address.rpartition(':')[0]}:{port}"
+    return found

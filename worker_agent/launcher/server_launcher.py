@@ -21,8 +21,13 @@ from worker_agent.launcher.environment import (
     generation_environment,
     instrumented_environment,
 )
-from worker_agent.launcher.places import MachinePort, Placement, find_places, find_port, try_read
-from worker_agent.launcher.server_cluster import ClusterTask, ServerCluster, cluster_key
+from worker_agent.launcher.places import MachinePort, Placement, find_places, try_read
+from worker_agent.launcher.server_cluster import (
+    ServerCluster,
+    cluster_key,
+    cluster_name,
+    find_tasks,
+)
 from worker_agent.launcher.spare_tasks import SpareTasks
 
 log = logging.getLogger(__name__)
@@ -117,11 +122,15 @@ class ServerLauncher:
         if servers is None or workers is None:
             return
         placement = Placement(tuple(workers), place, place, servers=tuple(servers), kind="ps")
-        self.spare = SpareTasks(range(len(workers), cluster.capacity))
+        name = cluster_name(self.settings.job, cluster)
+        self.spare = SpareTasks(name, range(cluster.capacity))
+        self.spare.workers = dict(
+            zip((task.index for task in cluster.first_tasks), workers, strict=True)
+        )
         environment = generation_environment(
             self.environment, directive, placement, self.settings.job
         )
-        added = {"SCAVENGER_SPARE_TASKS": ",".join(self.spare.addresses)}
+        added = {"SCAVENGER_SPARE_TASKS": ",".join(self.spare.addresses[len(workers) :])}
         self.child = subprocess.Popen(
             fill_command(self.command, placement), env=instrumented_environment(environment, added)
         )
@@ -129,18 +138,11 @@ class ServerLauncher:
 
     def _forward_to_newcomers(self, cluster: ServerCluster, directive: Directive) -> None:
         assert self.spare is not None
-        workers = {}
-        for task in cluster.tasks.values():
-            if task.since > cluster.started:
-                port = self._port_of(task)
-                if port is None:
-                    return
-                workers[task.index] = f"{task.address.rpartition(':')[0]}:{port}"
+        workers = find_tasks(cluster)
+        if workers is None:
+            return
         self.spare.workers = workers
         self.cluster, self.known = cluster, directive.generation
-
-    def _port_of(self, task: ClusterTask) -> int | None:
-        return find_port(task.address, task.since, self._is_superseded)
 
     def _is_superseded(self) -> bool:
         """Whether a newer generation than the one that is being formed is there."""

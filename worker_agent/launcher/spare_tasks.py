@@ -1,11 +1,13 @@
-"""`SpareTasks`: lets a server of TensorFlow reach workers that come after it has started.
+"""`SpareTasks`: lets processes of TensorFlow reach workers that come after they have started.
 
-Its cluster is fixed at its start. So it is told more workers than there are, each at a port of its
-own machine, and this forwards what comes there to the worker that has got that task.
+Their cluster is fixed at their start. So they are told tasks at addresses of their own machine, and
+this forwards what comes there to the worker that has got that task. A task has the same address on
+each machine: where a coordinator schedules the steps, it tells the servers what it was told itself.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import socket
 import threading
@@ -14,7 +16,7 @@ from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"  # only the server on this machine comes here
+FIRST_PORT = 20_000
 FORWARDED_BYTES = 1 << 18
 CONNECTING_TIMEOUT = 5.0
 
@@ -23,19 +25,23 @@ class SpareTasks:
     """Forwards connections for tasks that had no worker when the server started.
 
     Args:
+        name: What all machines call the cluster; no other on this computer is called so.
         indexes: The tasks.
 
     Attributes:
-        addresses: Where the server reaches each task, in their order.
+        addresses: Where processes on this machine reach each task, in their order.
         workers: ``host:port`` of the worker of a task, once there is one.
     """
 
-    def __init__(self, indexes: Iterable[int]) -> None:
+    def __init__(self, name: str, indexes: Iterable[int]) -> None:
         self.workers: Mapping[int, str] = {}
-        self.listeners = {index: socket.create_server((LOOPBACK, 0)) for index in indexes}
-        self.addresses = [
-            f"{LOOPBACK}:{listener.getsockname()[1]}" for listener in self.listeners.values()
-        ]
+        host = loopback_of(name)
+        # Two machines of a job may be one computer; either of them forwards for both.
+        self.listeners = {
+            index: socket.create_server((host, FIRST_PORT + index), reuse_port=True)
+            for index in indexes
+        }
+        self.addresses = [f"{host}:{FIRST_PORT + index}" for index in self.listeners]
         for index, listener in self.listeners.items():
             threading.Thread(target=self._accept, args=(index, listener), daemon=True).start()
 
@@ -64,6 +70,16 @@ class SpareTasks:
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for pair in ((ours, theirs), (theirs, ours)):
                 threading.Thread(target=forward, args=pair, daemon=True).start()
+
+
+def loopback_of(name: str) -> str:
+    """Return an address of this machine that only this name has; nothing outside reaches it.
+
+    >>> loopback_of("job/1")
+    '127.54.226.45'
+    """
+    first, second, third = hashlib.sha256(name.encode()).digest()[:3]
+    return f"127.{first}.{second}.{third % 254 + 1}"
 
 
 def forward(source: socket.socket, target: socket.socket) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.launcher.patch import Patch
+from worker_agent.tensorflow.asynchronous_steps import is_asynchronous
 
 Metrics = Mapping[str, float]
 
@@ -89,15 +90,21 @@ def patches_of_data_sets(strategies: Any, global_batch: int) -> tuple[Patch, ...
         global_batch: Samples of all replicas together.
     """
 
+    def batch_in(strategy: Any) -> int:
+        """Return the samples of one step of a strategy, in which asynchronous workers are alone."""
+        workers = strategy.extended._num_workers if is_asynchronous(strategy) else 1
+        return max(global_batch // workers, 1)
+
     def whole(strategy: Any, dataset: Any, options: Any = None) -> tuple[Any, ...]:
         # TensorFlow takes `rebatch` for its own and removes it where one process trains.
         if has_batches(dataset):
-            dataset = dataset.unbatch().batch(global_batch)
+            dataset = dataset.unbatch().batch(batch_in(strategy))
         return strategy, dataset, options
 
     def by_process(strategy: Any, make: Any, options: Any = None) -> tuple[Any, ...]:
         def make_with_batch(place: Any) -> Any:
-            made, batch = make(place), place.get_per_replica_batch_size(global_batch)
+            batch = place.get_per_replica_batch_size(batch_in(strategy))
+            made = make(place)
             return made.rebatch(batch) if has_batches(made) else made
 
         return strategy, make_with_batch, options

@@ -27,6 +27,7 @@ from worker_agent.launcher.environment import (
     NOT_DISTRIBUTED,
     STEPS_BEFORE_VERDICT,
     is_peer_loss,
+    stop_process,
     write_outcome,
 )
 from worker_agent.launcher.patch import Patch
@@ -124,6 +125,18 @@ class TensorFlowInstrumentation:
                 os._exit(EXIT_STOPPED)  # the launcher is gone
             time.sleep(GATE_POLL)
 
+    def tell_that_it_serves(self, *_: Any) -> None:
+        """Tell the launcher that this process waits for a coordinator that schedules its steps."""
+        if self.settings.joined is not None:
+            Path(self.settings.joined).touch()
+
+    def before_schedule(self, *_: Any) -> None:
+        """Stop where a coordinator schedules the next step, if the launcher asks for it."""
+        stop = self.settings.stop_request
+        if stop is not None and Path(stop).exists():
+            self.asynchronous.close()
+            stop_process(self.settings)
+
     def script_fails(self, _: Any, error: BaseException, __: Any) -> None:
         """Tell the launcher of an error that means that another process is gone."""
         if self.restart is not None and is_peer_loss(error):
@@ -210,6 +223,7 @@ def install_steps() -> None:
     from tensorflow.python.distribute.collective_all_reduce_strategy import (
         CollectiveAllReduceStrategy,
     )
+    from tensorflow.python.distribute.coordinator.cluster_coordinator import ClusterCoordinator
     from tensorflow.python.distribute.distribute_lib import StrategyBase
     from tensorflow.python.training.server_lib import Server
 
@@ -217,6 +231,8 @@ def install_steps() -> None:
     if spare_tasks:
         add_tasks_to_servers(Server, spare_tasks)
     patch(lambda each: each.steps.patches_of_steps(mirrored_run))
+    patch(lambda each: (Patch(Server, "join", before=each.tell_that_it_serves),))
+    patch(lambda each: (Patch(ClusterCoordinator, "schedule", before=each.before_schedule),))
     patch(lambda each: (Patch(CollectiveAllReduceStrategy, "__init__", each.wait_at_gate),))
     patch(lambda each: each.patches_of_checkpoints(Checkpoint, "restore"))
     patch(lambda each: each.patches_of_data_sets(StrategyBase))
