@@ -8,6 +8,7 @@ read its weights. The coordinator reads the ring from a thread; nothing is retur
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -30,6 +31,7 @@ from worker_agent.tensorflow.traced_step import (
 log = logging.getLogger(__name__)
 
 PUSHES_PERIOD = 0.2
+CLOSING_PATIENCE = 5.0
 READ = "ReadVariableOp"
 SEVERAL_DEVICES = "asynchronous workers that have several devices each"
 
@@ -51,8 +53,9 @@ class AsynchronousSteps:
     ) -> None:
         self.announce, self.on_row, self.on_metrics = announce, on_row, on_metrics
         self.rows: PushRows | None = None
-        self.reading = threading.Lock()
         self.closing = threading.Event()
+        # A daemon thread: a script whose main thread has ended must still be able to exit.
+        self.thread = threading.Thread(target=self._run, name="scavenger-pushes", daemon=True)
 
     @property
     def has_begun(self) -> bool:
@@ -89,45 +92,44 @@ class AsynchronousSteps:
         told = [number_of_worker(), step.began_at, compute_time, local, step.samples]
         # Stacked here, since each tensor that travels takes a call of its own.
         row = tf.stack([tf.cast(each, tf.float64) for each in told])
-        self.ring.write(row, step.seen, sketch_of(gradients))
+        self.ring.write(row, step.seen, sketch_of(pairs))
         if self.rows is None:
             workers = strategy.extended._num_workers
             self.rows = PushRows(workers)
             self.announce(f"measured: ParameterServerStrategy, asynchronous, workers: {workers}")
-            threading.Thread(target=self._run, name="scavenger-rows", daemon=True).start()
-
-    def read(self) -> None:
-        """Read what has been written since the last time."""
-        rows = self.rows
-        if rows is None:
-            return
-        with self.reading:
-            while True:
-                pushes, products = self.ring.take(before=ROUNDS_KEPT * rows.workers)
-                for push in pushes:
-                    row = rows.add(push, products)
-                    if row is not None and rows.staleness is not None:
-                        self.on_metrics({"staleness": rows.staleness})
-                    if row is not None:
-                        self.on_row(row)
-                if not pushes:
-                    return
+            self.thread.start()
 
     def close(self) -> None:
-        """Read the last pushes."""
+        """Wait a moment until the last pushes are read; servers may be gone."""
         self.closing.set()
-        try:
-            self.read()
-        except Exception:
-            log.debug("the last pushes are not read: the servers are gone", exc_info=True)
+        if self.thread.is_alive():
+            self.thread.join(CLOSING_PATIENCE)
 
     def _run(self) -> None:
         try:
             while not self.closing.wait(PUSHES_PERIOD):
-                self.read()
+                self._read()
+            self._read()
         except Exception:
-            if not self.closing.is_set():
+            if self.closing.is_set():
+                log.debug("the last pushes are not read", exc_info=True)
+            else:
                 log.exception("scavenger: steps are no longer read; training goes on unmeasured")
+
+    def _read(self) -> None:
+        """Read what has been written since the last time."""
+        assert self.rows is not None
+        while True:
+            pushes, products = self.ring.take(before=ROUNDS_KEPT * self.rows.workers)
+            if not pushes:
+                return
+            for push in pushes:
+                row = self.rows.add(push, products)
+                if row is None:
+                    continue
+                if self.rows.staleness is not None:
+                    self.on_metrics({"staleness": self.rows.staleness})
+                self.on_row(row)
 
 
 def is_asynchronous(strategy: Any) -> bool:
@@ -144,10 +146,11 @@ def weights_read(pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
     return [each.outputs[0] for each in reads if each.outputs[0].consumers()]
 
 
-def sketch_of(gradients: Sequence[Any]) -> Any:
-    """Return the sketch of a step's gradients, laid end to end."""
-    dense = [tf.cast(tf.convert_to_tensor(each), tf.float32) for each in gradients]
-    size = sum(each.shape.num_elements() for each in dense)
+def sketch_of(pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """Return the sketch of the gradients of these variables, laid end to end."""
+    dense = [tf.cast(tf.convert_to_tensor(gradient), tf.float32) for gradient, _ in pairs]
+    # A sparse gradient need not know its shape when it is traced.
+    size = sum(math.prod(variable.shape) for _, variable in pairs)
     sketch = GradientSketch(size)
     flat = [tf.reshape(each, [-1]) for each in dense]
     zeros = tf.zeros([sketch.padded - size])
