@@ -48,6 +48,8 @@ class SpareTasks:
     def close(self) -> None:
         """Listen no longer; connections end with the processes that have them."""
         for listener in self.listeners.values():
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # else it listens on while a thread accepts
             listener.close()
 
     def _accept(self, index: int, listener: socket.socket) -> None:
