@@ -57,9 +57,12 @@ with tf.device(device):
         total_num_replicas=workers,
     )
     pairs = optimizer.compute_gradients(loss)
+    weights = tf.concat([tf.reshape(each.value(), [-1]) for _, each in pairs], 0)
+    # Else a worker that is slow to read them could read those after its step.
+    with tf.control_dependencies([weights]):
+        pairs = [(tf.identity(each), variable) for each, variable in pairs]
     train = optimizer.apply_gradients(pairs, global_step=step)
 gradient = tf.concat([tf.reshape(each, [-1]) for each, _ in pairs], 0)
-weights = tf.concat([tf.reshape(each.value(), [-1]) for _, each in pairs], 0)
 numbers = np.random.default_rng(flags.task_index + 100 * os.getpid())
 
 
