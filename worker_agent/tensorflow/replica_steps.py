@@ -75,9 +75,7 @@ class ReplicaSteps:
     @cached_property
     def signals(self) -> StepSignals:
         """Made with the first step: the script configures its devices before."""
-        made = StepSignals()
-        made.gate.assign(float(self.between_steps is not None))
-        return made
+        return StepSignals(is_gate_set=self.between_steps is not None)
 
     def patches_of_steps(self, mirrored_run: Any) -> tuple[Patch, ...]:
         """Return the patch of the module that runs a function on each replica."""
@@ -103,7 +101,8 @@ class ReplicaSteps:
 
     def _with_clock(self, function: Any, strategy: Any) -> Any:
         def step(*arguments: Any, **options: Any) -> Any:
-            with tf.control_dependencies(self._plant(strategy, [arguments, options])):
+            waits = self._plant(strategy, [arguments, options])
+            with tf.control_dependencies(waits), tf.variable_creator_scope(create_at_once):
                 return function(*arguments, **options)
 
         return tf.autograph.experimental.do_not_convert(step)
@@ -244,6 +243,15 @@ class ReductionPart:
         mean = tf.add_n([squared_norm(each) for each in gradients])
         with tf.device("/cpu:0"):
             self.ring.write(vector, mean, done_at)
+
+
+def create_at_once(create: Callable[..., Any], **options: Any) -> Any:
+    """Create a variable whose first value waits for nothing.
+
+    TensorFlow takes what computes it out of the step, which it cannot do with what it waits for.
+    """
+    with tf.control_dependencies(None):
+        return create(**options)
 
 
 def is_compiled_by_xla() -> bool:

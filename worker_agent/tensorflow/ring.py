@@ -49,17 +49,22 @@ class RingLayout:
 class StepSignals:
     """What is asked of this process between two of its steps, in the memory of the host.
 
+    Args:
+        is_gate_set: Whether something is to be done before the first step.
+
     Attributes:
         wish: What the chief wants of all: more than 0 to stop after the step.
         agreed: What all replicas have learnt of that, the same on each after the same step.
         gate: More than 0 where something is to be done before the next step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_gate_set: bool) -> None:
+        # A value that is assigned later would be assigned in each step of the function in which
+        # this is made, and never where TensorFlow traces that function again.
         with tf.init_scope(), tf.device("/cpu:0"):
             self.wish = make_variable(np.float32(0), "wish")
             self.agreed = make_variable(np.float32(0), "agreed")
-            self.gate = make_variable(np.float32(0), "gate")
+            self.gate = make_variable(np.float32(is_gate_set), "gate")
 
     def agree(self, wish: Any) -> None:
         """Add the operations that take note of what was summed."""

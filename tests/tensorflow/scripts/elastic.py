@@ -1,7 +1,8 @@
 """A loop that tells what it trains before and after each step, until there is a file ``end``.
 
-Its arguments: ``keras`` or ``tf_keras``, and a directory for checkpoints of its own, if any. Each
-start writes a line of JSON per step to a file of its own in this directory.
+Its arguments: ``keras`` or ``tf_keras``, and a directory for checkpoints of its own, if any; then
+``weights`` for one of Keras instead of TensorFlow. Each start writes a line of JSON per step to a
+file of its own.
 """
 
 import json
@@ -33,9 +34,13 @@ with strategy.scope():
     layers = [KERAS.layers.Dense(16, activation="relu"), KERAS.layers.Dense(2)]
     model = KERAS.Sequential([KERAS.layers.InputLayer((6,)), *layers])
     optimizer = KERAS.optimizers.Adam(0.01)
-    optimizer.build(model.trainable_variables)
+    if len(sys.argv) > 2:  # else its slots are made while the step is traced, as in tutorials
+        optimizer.build(model.trainable_variables)
 own = tf.train.Checkpoint(model=model, optimizer=optimizer)
-if len(sys.argv) > 2:
+weights = f"{sys.argv[2]}/own.weights.h5" if len(sys.argv) > 3 else None
+if weights and os.path.exists(weights):
+    model.load_weights(weights)
+elif len(sys.argv) == 3:
     own.restore(tf.train.latest_checkpoint(sys.argv[2]))
 iterator = iter(strategy.distribute_datasets_from_function(dataset))
 
@@ -72,5 +77,6 @@ with open(name, "w", buffering=1) as file:
         }
         print(json.dumps(told), file=file)
         if len(sys.argv) > 2 and rank == 0 and told["iteration"] % 10 == 0:
-            own.save(f"{sys.argv[2]}/own")
+            os.makedirs(sys.argv[2], exist_ok=True)
+            model.save_weights(weights) if weights else own.save(f"{sys.argv[2]}/own")
         time.sleep(0.02)
