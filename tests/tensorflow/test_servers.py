@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scavenger.protocol import Member, StepColumns
+from scavenger.protocol import Member, StepColumns, StopAtProgress
 from tests.conductor import Conductor
 from tests.integration.test_run import conduct, rows_of
 from tests.tensorflow.test_instrumentation import SCRIPTS
@@ -98,6 +98,10 @@ def test_workers_come_and_go_while_it_trains(tmp_path: Path, flags: list[str]) -
             generation = order(conductor, list(names), 8)
             conductor.wait(lambda it=generation: rows_of(conductor.reports, it) >= 30)
         conductor.wait(lambda: conductor.processes["w1"].poll() is not None)
+        conductor.stop = StopAtProgress(max_progress=0.001)
+        order(conductor, ["w0", "w2"], 8)
+        chief = conductor.processes["w0"]
+        conductor.wait(lambda: chief.poll() is not None)
         rows = [
             {**row, "generation": report.progress.generation}
             for report in conductor.reports
@@ -106,9 +110,10 @@ def test_workers_come_and_go_while_it_trains(tmp_path: Path, flags: list[str]) -
         said = conductor.logs()
     told = steps_told(tmp_path)
     assert conductor.processes["w1"].returncode == 0, said
+    assert chief.wait() == 0, "it ends with the job's epochs, of which the script knows none"
     assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1)), said
     replay(told, range(len(rows)))
-    tasks = {1: {0, 1}, 2: {0, 1, 2}, 3: {0, 2}}
+    tasks = {1: {0, 1}, 2: {0, 1, 2}, 3: {0, 2}, 4: {0, 2}}
     for row in rows:
         step = told[row["iteration"] - 1]
         assert set(step) == tasks[row["generation"]], "one gradient of each worker, and no other"

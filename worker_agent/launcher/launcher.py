@@ -121,7 +121,7 @@ class Launcher:
         # Entered once the steps show its workers, where the script trains on.
         self.upcoming: Directive | None = None
         self.child: subprocess.Popen[bytes] | None = None
-        self.is_ending = self.is_over = self.is_resumed = False
+        self.is_ending = self.is_over = self.is_changed = False
         self.arrival_told = 0  # newest generation whose process is known to be at its gate
 
     def run(self) -> int:
@@ -347,8 +347,8 @@ class Launcher:
         if self.rank == 0 and directive.generation > 1:
             self._fetch_checkpoint()
         self.telemetry.progress = read_job_progress(self._progress_file).corrected_for(directive)
-        # Only then does the job's count of epochs go beyond the script's own.
-        self.is_resumed = self.telemetry.progress.iteration > 0
+        # Only then does the job's count of epochs differ from the script's own.
+        self.is_changed = self.telemetry.progress.iteration > 0
         tail, rows = StepFileReader(self.files.rows), 0
         self.files.gate.touch()
         try:
@@ -474,6 +474,7 @@ class Launcher:
         if after and self.upcoming is not None:
             self.telemetry.enter(self.upcoming, pause=after[0].step_time)
             self.upcoming = None
+            self.is_changed = True
             self.telemetry.report(after)
         self._check_progress()
         return len(rows)
@@ -492,7 +493,7 @@ class Launcher:
     def _check_progress(self) -> None:
         """Stop at the job's target: the script counts its own epochs, but not across restarts."""
         most = self._current_directive.stop.max_progress
-        has_used_all = self.is_resumed and self.telemetry.progress.epochs >= most
+        has_used_all = self.is_changed and self.telemetry.progress.epochs >= most
         if self.level == "control" and (has_used_all or self.telemetry.has_reached_goal()):
             self.is_over = True
         if self.is_over:
