@@ -73,7 +73,20 @@ def test_what_the_hooks_of_agent_run_patch() -> None:
         assert parameters(kind.on_epoch_end) == ["self", "epoch", "logs"]
     for name in ("experimental_distribute_dataset", "distribute_datasets_from_function"):
         assert parameters(getattr(StrategyBase, name))[2:] == ["options"]
-    assert parameters(tf.train.Checkpoint.restore) == ["self", "save_path", "options"]
+    for name in ("restore", "read"):
+        assert parameters(getattr(tf.train.Checkpoint, name)) == ["self", "save_path", "options"]
+
+
+def test_what_tells_that_a_script_restores_its_own_checkpoint() -> None:
+    from keras.src.legacy.saving import legacy_h5_format
+    from keras.src.saving import saving_api, saving_lib
+    from tf_keras.src.saving import saving_api as of_tf_keras
+
+    for api in (saving_api, of_tf_keras):
+        assert parameters(api.load_weights)[:2] == ["model", "filepath"]
+    loading = (saving_lib.load_model, legacy_h5_format.load_model_from_hdf5, of_tf_keras.load_model)
+    for function in loading:
+        assert parameters(function)[0] == "filepath"
 
 
 def test_what_the_hooks_of_parameter_servers_patch() -> None:

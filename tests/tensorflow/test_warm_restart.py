@@ -59,8 +59,12 @@ def test_weights_slots_and_iterations_are_kept_on_all_workers(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_the_script_comes_before_ours(tmp_path: Path) -> None:
-    script = [sys.executable, str(SCRIPTS / "elastic.py"), "keras", "saved"]
+@pytest.mark.parametrize(
+    "arguments", [["keras"], ["keras", "weights"], ["tf_keras", "weights"]], ids="-".join
+)
+def test_a_checkpoint_of_the_script_comes_before_ours(tmp_path: Path, arguments: list[str]) -> None:
+    library, *kind = arguments
+    script = [sys.executable, str(SCRIPTS / "elastic.py"), library, "saved", *kind]
     with conduct(tmp_path, *script) as conductor:
         conductor.start("w0")
         try:
@@ -73,8 +77,22 @@ def test_a_checkpoint_of_the_script_comes_before_ours(tmp_path: Path) -> None:
         said = conductor.logs()
     assert code == 0, said
     assert said.count("the script continues from its own checkpoint") == 1
-    numbers = [each["iteration"] for each in steps_told(tmp_path) if each["generation"] == 2]
-    assert numbers[0] % 10 == 1, "the step after the last one that the script saved"
+    before, after = ([s for s in steps_told(tmp_path) if s["generation"] == g] for g in (1, 2))
+    saved = [step["after"] for step in before if step["iteration"] % 10 == 0]
+    assert after[0]["before"] == saved[-1], "it goes on from what the script saved last"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_what_fit_has_backed_up_comes_before_ours(tmp_path: Path, library: str) -> None:
+    script = [sys.executable, str(SCRIPTS / "fitting.py"), library, "100000", "saved"]
+    with conduct(tmp_path, *script) as conductor:
+        conductor.start("w0")
+        for batch in (16, 32):
+            generation = conductor.order(["w0"], batch)
+            conductor.wait(lambda it=generation: rows_of(conductor.reports, it) >= 25)
+        said = conductor.logs()
+    assert said.count("the script continues from its own checkpoint") == 1, said
 
 
 @pytest.mark.slow

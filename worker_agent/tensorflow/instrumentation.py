@@ -105,9 +105,11 @@ class TensorFlowInstrumentation:
         has_ring = self.ring is not None
         return has_ring or self.servers.has_begun or self.asynchronous.has_begun
 
-    def patches_of_checkpoints(self, owner: Any, name: str) -> tuple[Patch, ...]:
-        """Return the patch of a method that restores what the script has saved at a path."""
-        return () if self.restart is None else self.restart.patches_of_checkpoints(owner, name)
+    def patches_of_checkpoints(self, owner: Any, *names: str, place: int = 1) -> tuple[Patch, ...]:
+        """Return the patches of functions that restore what the script has saved at a path."""
+        if self.restart is None:
+            return ()
+        return self.restart.patches_of_checkpoints(owner, *names, place=place)
 
     def patches_of_data_sets(self, owner: Any) -> tuple[Patch, ...]:
         """Return the patches by which data sets have the job's batch."""
@@ -234,7 +236,7 @@ def install_steps() -> None:
     patch(lambda each: (Patch(Server, "join", before=each.tell_that_it_serves),))
     patch(lambda each: (Patch(ClusterCoordinator, "schedule", before=each.before_schedule),))
     patch(lambda each: (Patch(CollectiveAllReduceStrategy, "__init__", each.wait_at_gate),))
-    patch(lambda each: each.patches_of_checkpoints(Checkpoint, "restore"))
+    patch(lambda each: each.patches_of_checkpoints(Checkpoint, "restore", "read"))
     patch(lambda each: each.patches_of_data_sets(StrategyBase))
     patch(lambda each: tuple(each.servers.patches()))
     # Lets the launcher tell a script that failed from one that lost its peers.
@@ -265,6 +267,21 @@ def install_keras_fit() -> None:
     patch(lambda _: patches_of_keras_fit(loaded))
     callbacks = loaded.callbacks_module.CallbackList
     patch(lambda each: patches_of_callbacks(callbacks, each.on_metrics, are_summed=False))
+    patch(patches_of_keras_saving)
+
+
+def patches_of_keras_saving(instrumentation: TensorFlowInstrumentation) -> tuple[Patch, ...]:
+    """Return the patches of what Keras 3 loads files with.
+
+    Its public functions have been imported elsewhere by now; those that they call have not.
+    """
+    names = ("saving.saving_api", "saving.saving_lib", "legacy.saving.legacy_h5_format")
+    api, library, old = (sys.modules[f"keras.src.{name}"] for name in names)
+    return (
+        *instrumentation.patches_of_checkpoints(api, "load_weights"),
+        *instrumentation.patches_of_checkpoints(library, "load_model", place=0),
+        *instrumentation.patches_of_checkpoints(old, "load_model_from_hdf5", place=0),
+    )
 
 
 def install_tf_keras() -> None:
@@ -277,6 +294,13 @@ def install_tf_keras_fit() -> None:
     """Patch the callbacks of tf_keras."""
     callbacks = sys.modules["tf_keras.src.callbacks"].CallbackList
     patch(lambda each: patches_of_callbacks(callbacks, each.on_metrics, are_summed=True))
+
+
+def install_tf_keras_saving() -> None:
+    """Patch what tf_keras loads files with."""
+    loaded = sys.modules["tf_keras.src.saving.saving_api"]
+    patch(lambda each: each.patches_of_checkpoints(loaded, "load_weights"))
+    patch(lambda each: each.patches_of_checkpoints(loaded, "load_model", place=0))
 
 
 def patch(patches: Callable[[TensorFlowInstrumentation], tuple[Patch, ...]]) -> None:

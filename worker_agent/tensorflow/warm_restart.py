@@ -72,9 +72,19 @@ class KerasRestart:
         """Whether it is time to save, between two steps."""
         return self.can_save and self.checkpointer is not None and self.checkpointer.is_due()
 
-    def patches_of_checkpoints(self, owner: Any, name: str) -> tuple[Patch, ...]:
-        """Return the patch of a method that restores what the script has saved at a path."""
-        return (Patch(owner, name, after=lambda _, path, *__: self.own.note(path)),)
+    def patches_of_checkpoints(self, owner: Any, *names: str, place: int = 1) -> tuple[Patch, ...]:
+        """Return the patches of functions that restore what the script has saved at a path.
+
+        Args:
+            owner: Class or module of the functions.
+            names: Their names.
+            place: Which of their arguments the path is.
+        """
+
+        def note(*arguments: Any) -> None:
+            self.own.note(arguments[place])
+
+        return tuple(Patch(owner, name, after=note) for name in names)
 
     def on_variables(self, variables: Sequence[Any]) -> None:
         """Take note of what a step trains."""

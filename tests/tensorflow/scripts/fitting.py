@@ -1,6 +1,6 @@
 """``fit`` under a strategy of several processes; prints what it told of its last epoch.
 
-Its arguments: ``keras`` or ``tf_keras``, and a number of epochs.
+Its arguments: ``keras`` or ``tf_keras``, a number of epochs, and a directory to back up to, if any.
 """
 
 import json
@@ -30,6 +30,9 @@ with strategy.scope():
         optimizer=KERAS.optimizers.SGD(0.1),
         metrics=["accuracy"],
     )
-told = model.fit(dataset(), epochs=int(sys.argv[2]), steps_per_epoch=STEPS, verbose=0).history
+callbacks = [KERAS.callbacks.BackupAndRestore(each) for each in sys.argv[3:]]
+told = model.fit(
+    dataset(), epochs=int(sys.argv[2]), steps_per_epoch=STEPS, callbacks=callbacks, verbose=0
+).history
 if strategy.cluster_resolver.task_id in (0, None):
     print(json.dumps({name: float(values[-1]) for name, values in told.items()}))

@@ -34,6 +34,9 @@ INSTRUMENTATIONS = {
     ),
     "tf_keras.src.callbacks": "worker_agent.tensorflow.instrumentation:install_tf_keras_fit",
     "tf_keras.src.optimizers.utils": "worker_agent.tensorflow.instrumentation:install_tf_keras",
+    "tf_keras.src.saving.saving_api": (
+        "worker_agent.tensorflow.instrumentation:install_tf_keras_saving"
+    ),
 }
 
 
