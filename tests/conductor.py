@@ -13,11 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
+import psutil
 from pydantic import TypeAdapter
 
 from scavenger.cluster import ClusterConfig
@@ -52,6 +54,16 @@ class Start:
     directory: Path
     environment: dict[str, str]
     log: Path
+
+
+def descendants(process: Process) -> list[psutil.Process]:
+    """Return what a process that runs has started, and what that has started."""
+    number = getattr(process, "pid", None)
+    if number is None or process.poll() is not None:
+        return []
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(number).children(recursive=True)
+    return []
 
 
 class InVain(AssertionError):
@@ -134,8 +146,13 @@ class Conductor:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # What serves outlives its launcher, if that is killed.
+        started = [each for process in self.processes.values() for each in descendants(process)]
         for process in self.processes.values():
             process.kill()
+        for each in started:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         for process in self.processes.values():
             process.wait()
         self.server.shutdown()

@@ -30,15 +30,8 @@ def asynchronous(directory: Path, *flags: str, **environment: str) -> Iterator[C
         start(conductor, "server", "s0")
         for worker in ("w0", "w1"):
             start(conductor, "worker", worker)
-        try:
-            conductor.wait(lambda: "s0" in conductor.hellos)
-            yield conductor
-        finally:  # a process that serves outlives its launcher
-            for name, process in conductor.processes.items():
-                started = processes_of(conductor, name) if process.poll() is None else []
-                process.kill()
-                for each in started:
-                    each.kill()
+        conductor.wait(lambda: "s0" in conductor.hellos)
+        yield conductor
 
 
 def start(conductor: Conductor, role: str, name: str) -> None:
