@@ -23,6 +23,7 @@ parser.add_argument("--session", default="monitored")
 parser.add_argument("--variables", default="resource")
 parser.add_argument("--steps", type=int, default=1_000_000)
 parser.add_argument("--pace", type=float, default=0.01)
+parser.add_argument("--rate", type=float, default=0.02)
 parser.add_argument("--own", default=None, help="directory for checkpoints of its own")
 flags = parser.parse_args()
 BATCH = int(os.environ.get("SCAVENGER_LOCAL_BATCH", "8"))
@@ -52,7 +53,7 @@ with tf.device(device):
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
     loss = tf.reduce_mean(losses)
     optimizer = tf.train.SyncReplicasOptimizer(
-        tf.train.MomentumOptimizer(0.02, 0.9),
+        tf.train.MomentumOptimizer(flags.rate, 0.9),
         replicas_to_aggregate=workers,
         total_num_replicas=workers,
     )
