@@ -38,7 +38,7 @@ def test_noise_of_a_script_settles_on_two_workers_though_one_is_cheaper(
             "model": {"key": "tests/unchanged-script", "dataset_size": 1797},
             "target": {"epochs": 100_000, "at_batch": 64},
             "objective": "cheapest",
-            "limits": {"workers": "1..2", "batch": [64], "max_time": "10h"},
+            "limits": {"workers": "1..2", "batch": [64], "max_time": "1000h"},
             "search": "partial",
             "price": "0.36 USD/h",
             "run": {
