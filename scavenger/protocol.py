@@ -125,6 +125,7 @@ class Directive:
         is_provisional: Whether ``progress_per_iteration`` rests on noise that has not settled.
         correction: Factor on what provisional generations counted as progress, once the noise has
             settled; it applies once to all of it.
+        nan_guard: Whether a step does nothing if its averaged gradient is not finite.
     """
 
     generation: int
@@ -148,6 +149,7 @@ class Directive:
     standby: tuple[str, ...] = ()
     is_provisional: bool = False
     correction: float = 1.0
+    nan_guard: bool = False
 
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:

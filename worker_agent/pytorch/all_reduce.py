@@ -34,6 +34,7 @@ from worker_agent.frameworks import (
     StrategyContext,
     name_columns,
 )
+from worker_agent.pytorch.finite_guard import FiniteGuard
 from worker_agent.pytorch.optimizer_hooks import (
     FusedMomentumFix,
     LearningRateScaler,
@@ -107,6 +108,7 @@ class AllReduceStrategy:
         self.calls = SuppressedSteps(context.extra_state, self._counts_nothing, self._is_open)
         self.reducer.watch_forward(model)
         StepHook(optimizer, self._guard_step)
+        self.guard = FiniteGuard(optimizer, self._norm_of_mean)
         FusedMomentumFix(optimizer)
 
     def join(
@@ -148,6 +150,7 @@ class AllReduceStrategy:
             self.forming.remove(group)
         self._leave()
         self.group = group
+        self.guard.is_on = directive.nan_guard
         self.reducer.regroup(group, role.rank, len(members))
         return progress
 
@@ -212,6 +215,9 @@ class AllReduceStrategy:
         self.reducer.on_step()
         if self._counts_nothing():
             optimizer.zero_grad(set_to_none=True)
+
+    def _norm_of_mean(self) -> Tensor | None:
+        return None if self._counts_nothing() else self.reducer.norm_of_mean()
 
     def _counts_nothing(self) -> bool:
         """Whether this pass of the loop body must not count.

@@ -257,6 +257,13 @@ class Reducer:
         """Notice from now on when a forward pass of the model begins."""
         model.register_forward_pre_hook(PicklableForwardHook(self._forward_starts))
 
+    def norm_of_mean(self) -> Tensor:
+        """Return ||ḡ||² of the averaged gradient on the device; not finite if ḡ is not."""
+        measured = self.measured.mean_norm_sq
+        if measured is None:
+            measured = torch.stack([bucket.norm_sq() for bucket in self.buckets]).sum()
+        return measured
+
     def end(self) -> IterationMeasurement:
         """Close the iteration and return what it measured."""
         self.is_active = False
