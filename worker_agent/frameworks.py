@@ -334,6 +334,13 @@ class TrainingStrategy(Protocol):
     def previous_summary(self) -> StepSummary | None:
         """What was agreed one iteration ago; None in a generation's first iteration."""
 
+    @property
+    def skipped_steps(self) -> Any | None:
+        """Steps that did nothing for a gradient that is not finite; None if none is guarded.
+
+        It may be a tensor on the device.
+        """
+
     def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         """Return a copy of everything that training goes on from; raises StateRefused."""
 

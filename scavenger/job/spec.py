@@ -235,6 +235,7 @@ class JobSpec(SpecModel):
         level: Whether the job is resized, or only measured, or measured and advised.
         strategy: How the workers train together.
         lr_scaling: How the learning rate follows the global batch.
+        nan_guard: Whether a step does nothing if its averaged gradient is not finite.
         framework: What the script trains with, whose times are no other framework's; None counts
             as PyTorch.
         price: Dollars per worker-hour, or a tariff; None for the price of its machines, which the
@@ -257,6 +258,7 @@ class JobSpec(SpecModel):
     level: Literal["observe", "advise", "control"] = Field("control", examples=["advise"])
     strategy: TrainingStrategyField = Field(AllReduceSpec(), examples=["all_reduce"])
     lr_scaling: LearningRateField = Field(LearningRateSpec(rule="none"), examples=["linear"])
+    nan_guard: Literal["on", "off"] = Field("off", examples=["on"])
     framework: Annotated[FrameworkName | None, BeforeValidator(require_value)] = Field(
         None, examples=["tensorflow"]
     )
@@ -286,6 +288,18 @@ class JobSpec(SpecModel):
             )
         return spec
 
+    @field_validator("nan_guard")
+    @classmethod
+    def _can_be_guarded(cls, guard: str, info: ValidationInfo) -> str:
+        if guard == "on" and not isinstance(
+            info.data.get("strategy", AllReduceSpec()), AllReduceSpec
+        ):
+            raise ValueError(
+                "servers step by themselves and cannot skip a step together: leave nan_guard out, "
+                "or write strategy: all_reduce"
+            )
+        return guard
+
     @field_validator("run")
     @classmethod
     def _can_be_written_down(cls, run: RunSpec, info: ValidationInfo) -> RunSpec:
@@ -296,6 +310,11 @@ class JobSpec(SpecModel):
             )
         if run.is_under_agent and "strategy" in info.data:
             _check_agent_run(info.data["strategy"], info.data.get("framework"))
+            if info.data.get("nan_guard") == "on":
+                raise ValueError(
+                    "steps of a script under agent run are its own and are not guarded: leave "
+                    "nan_guard out, or let the script open a worker_agent.session()"
+                )
         return run
 
     @field_validator("price")

@@ -45,6 +45,7 @@ def next_directive(
         most_local_batch=most_local_batch(state),
         is_provisional=not is_settled,
         correction=progress_correction(state) if is_settled else 1.0,
+        nan_guard=state.job.spec.nan_guard == "on",
     )
 
 

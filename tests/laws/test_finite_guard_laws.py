@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn, optim
 
 from tests.alone import attach_alone
+from tests.crew import SAMPLES, Classifier, assert_as_alone, crew
 from tests.integration.reads import Reads
 from tests.laws.test_fused_step_laws import FLAGS, OPTIMIZERS, WHOLE, seeded
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
+from worker_agent.session import Session
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -97,6 +100,47 @@ def test_the_guard_of_a_fused_step_reads_nothing_on_the_host(kind: str) -> None:
             assert reads.seen == []
     finally:
         strategy.close()
+
+
+POISON = {17}
+
+
+@pytest.mark.parametrize("is_fused", [True, False], ids=["fused", "unfused"])
+def test_all_workers_skip_the_same_steps_over_resizes(tmp_path: Path, *, is_fused: bool) -> None:
+    class Poisoned(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            options = {"fused": True} if is_fused else {}
+            self.optimizer = optim.AdamW(self.model.parameters(), lr=0.01, **options)
+
+        def train(self, indices: Tensor) -> bool:
+            self.optimizer.zero_grad()
+            is_bad = bool(POISON & set(indices.tolist()))
+            (self.loss(indices) * (torch.nan if is_bad else 1.0)).backward()
+            return is_bad
+
+    def script(job: Session, note: Callable[..., None]) -> None:
+        training = Poisoned()
+        job.prepare(training.model, training.optimizer)
+        for indices in job.batches(SAMPLES, 24, epochs=1, seed=9):
+            note(indices=indices, weights=training.weights())
+            training.train(indices)
+            training.optimizer.step()
+
+    with crew(tmp_path, script, split_every=3) as workers:
+        for count in (1, 3, 2):
+            workers.order(count, 24, iterations=6, nan_guard=True)
+        workers.end()
+    alone, skipped = Poisoned(), set()
+
+    def train(indices: Tensor, _: int) -> None:
+        is_bad = alone.train(indices)
+        skipped.add(is_bad)
+        if not is_bad:
+            alone.optimizer.step()
+
+    assert assert_as_alone(workers, alone.weights, train) > 15
+    assert skipped == {True, False}
 
 
 def test_without_the_guard_a_bad_step_is_the_scripts_own() -> None:

@@ -78,9 +78,7 @@ def test_weights_are_those_of_the_loop_that_branches_whenever_it_is_turned_on_an
     fused = ScaledTraining(kind, is_channels_last=is_channels_last)
     part, is_on = FusedStep(), False
     assert part.refusal(fused.script) is None
-    strategy = attach_alone(
-        fused.model, fused.optimizer, extra_state={"scaler": fused.scaler}
-    )
+    strategy = attach_alone(fused.model, fused.optimizer, extra_state={"scaler": fused.scaler})
     try:
         for number, is_bad in enumerate(bad):
             for _ in range(turns.count(number)):

@@ -513,6 +513,17 @@ SECRET = (
         ),
         ({"search": False}, "search: must be auto, none, partial, full or universal, got false"),
         ({"laws": "mine"}, 'laws: must be measured or paper, got "mine"'),
+        ({"nan_guard": True}, "nan_guard: must be on or off, got true"),
+        (
+            {"nan_guard": "on", "strategy": "parameter_server"},
+            "nan_guard: servers step by themselves and cannot skip a step together: leave "
+            "nan_guard out, or write strategy: all_reduce",
+        ),
+        (
+            {"nan_guard": "on", "run": {"command": ["scavenger", "agent", "run", "--", "python"]}},
+            "run: steps of a script under agent run are its own and are not guarded: leave "
+            "nan_guard out, or let the script open a worker_agent.session()",
+        ),
         ({"lr_scaling": []}, "lr_scaling: must be none, linear, sqrt or adascale, got a list"),
         (
             {"lr_scaling": {"rule": "linaer"}},

@@ -171,6 +171,10 @@ class AllReduceStrategy:
         self.unread_outcome = (measured, self.reducer.rows_of_workers())
         return True
 
+    @property
+    def skipped_steps(self) -> Tensor | None:
+        return self.guard.skipped
+
     def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         return self.state.snapshot(progress)
 

@@ -80,6 +80,7 @@ class ParameterServerStrategy:
         self.sync_time = 0.0
         self.latest_summary: StepSummary | None = None
         self.previous_summary: StepSummary | None = None
+        self.skipped_steps = None  # the job document refuses a guard here
         self.calls = SuppressedSteps(context.extra_state, self._counts_nothing, self._is_open)
         self.reducer.watch_forward(model)
         StepHook(optimizer, self._step)

@@ -105,6 +105,7 @@ class MeshAllReduce:
         self._leave()
         self.mesh = mesh
         self.reducer.regroup(mesh, role.rank)
+        self.reducer.nan_guard = directive.nan_guard
         return progress
 
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
@@ -119,6 +120,10 @@ class MeshAllReduce:
         self.previous_summary = None if self.latest is None else summarise(self.latest)
         self.latest = measured
         return True
+
+    @property
+    def skipped_steps(self) -> int:
+        return self.reducer.skipped_steps
 
     def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         return self.state.snapshot(progress)

@@ -7,6 +7,7 @@ nothing on any worker. Nothing here imports TensorFlow.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -51,6 +52,7 @@ class HostMeasurement:
         rows: Every worker's row of SUMMARY_COLUMNS; empty before ``done_at``.
         shards: Parts of the batch whose gradients were measured, over all workers.
         is_skipped: Whether this worker's script skipped its samples.
+        is_finite: Whether the averaged gradient is finite, as far as that is asked.
         failure: Why the iteration must be redone; empty if it need not be.
     """
 
@@ -62,6 +64,7 @@ class HostMeasurement:
     rows: Sequence[Sequence[float]] = ()
     shards: int = 1
     is_skipped: bool = False
+    is_finite: bool = True
     failure: str = ""
 
 
@@ -91,6 +94,8 @@ class HostReducer:
     ) -> None:
         self.layout, self.on_work = layout, on_work
         self.learning_rate_factor = 1.0
+        self.nan_guard = False
+        self.skipped_steps = 0
         self.refusal: AgentError | None = None
         self.measured = HostMeasurement()
         self.kept: dict[int, Gradient] = {}
@@ -150,7 +155,7 @@ class HostReducer:
         if not self.is_active:
             return True
         is_whole = self.part.is_last and not measured.is_skipped and not measured.failure
-        return is_whole and not self._is_skipped_by_any
+        return is_whole and not self._is_skipped_by_any and measured.is_finite
 
     def end(self) -> HostMeasurement:
         """Close the iteration: with no gradient, if the script made none.
@@ -163,6 +168,7 @@ class HostReducer:
         if not self.is_stepped:
             self._skip()
         self.is_active = False
+        self.skipped_steps += not self.measured.is_finite
         self.previous_sync_time = self.measured.done_at - self.measured.ready_at
         return self.measured
 
@@ -206,8 +212,11 @@ class HostReducer:
             self._average(self.mesh, gradient, is_last=is_last_chunk)
         elif is_last_chunk:
             measured.rows = [self._own_row()]
-        if self.rank == 0 and (self.workers > 1 or self.is_split):
+        has_noise = self.rank == 0 and (self.workers > 1 or self.is_split)
+        if has_noise or self.nan_guard:
             measured.mean_norm_sq += float(np.dot(gradient, gradient))
+            # All workers have the same average, so all skip the same steps.
+            measured.is_finite = not self.nan_guard or math.isfinite(measured.mean_norm_sq)
         if is_last_chunk:
             measured.done_at = time.perf_counter()
         return gradient

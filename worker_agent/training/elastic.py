@@ -203,6 +203,10 @@ class ElasticSession(JobSession[TrainingStrategy]):
         A follower reports its progress only when a metric became NaN: it may be the first to know.
         """
         step_time = self._next_step_time()
+        if self._current_directive.nan_guard and self.strategy is not None:
+            skipped = self.strategy.skipped_steps
+            if skipped is not None:
+                self.recorder.log({"skipped_steps": skipped}, self.progress.iteration)
         self.recorder.read_tensors()
         has_changed, self.recorder.has_changed = self.recorder.has_changed, False
         if self._rank != 0:
