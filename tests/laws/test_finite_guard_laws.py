@@ -1,4 +1,4 @@
-"""With the guard a step that is not finite leaves no trace, whatever the optimizer."""
+"""With the guard a step that is not finite leaves no trace in any optimizer."""
 
 from __future__ import annotations
 
