@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 
+from worker_agent.launcher.audit import audit
 from worker_agent.launcher.command import run
 
 
 def main() -> None:
     """Run one command of the agent.
 
-    ``run`` needs no more packages than the agent itself: a training container may have no others.
+    ``run`` and ``audit`` need no more packages than the agent itself: a training container may have
+    no others.
     """
     if sys.argv[1:2] == ["run"]:
         run(sys.argv[2:])
+    if sys.argv[1:2] == ["audit"]:
+        audit(sys.argv[2:])
     try:
         from scavenger.cli.characters import use_characters_of
         from worker_agent.cli import app

@@ -23,6 +23,7 @@ from scavenger.errors import ExitCode, ScavengerError
 from scavenger.schemas.problems import ProblemView
 from worker_agent.controller import TelemetryUploader
 from worker_agent.errors import ControllerRefused, SpoolUnusable
+from worker_agent.launcher.audit import audit
 from worker_agent.launcher.command import run
 from worker_agent.selftest import (
     FRAMEWORK_SELFTESTS,
@@ -56,6 +57,13 @@ def describe_run(arguments: RunArguments = None) -> None:
     """Run a training command: measured and resized in a job, untouched outside one."""
     # For `scavenger agent --help` only: worker_agent.__main__ takes `run` before it comes here.
     run(arguments or ["--help"])
+
+
+@app.command("audit", cls=CommandWithPage)
+def describe_audit(arguments: RunArguments = None) -> None:
+    """Name the lines of a script that make the host wait for the device in every step."""
+    # For `scavenger agent --help` only, like `run`.
+    audit(arguments or ["--help"])
 
 
 SpoolArgument = Annotated[

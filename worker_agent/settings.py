@@ -40,6 +40,7 @@ class InstrumentationSettings:
         joined: File that a process makes when it serves a coordinator; None has none.
         spare_tasks: Where a server reaches tasks whose workers come later, by their index from the
             last one that it knows.
+        audit: File for the lines that read device values; None audits nothing.
     """
 
     rows: str | None = None
@@ -61,6 +62,7 @@ class InstrumentationSettings:
     arrived: str | None = None
     joined: str | None = None
     spare_tasks: tuple[str, ...] = ()
+    audit: str | None = None
 
 
 def inherited_environment() -> dict[str, str]:
@@ -88,6 +90,7 @@ def read_instrumentation_settings() -> InstrumentationSettings:
         gate=os.environ.get("SCAVENGER_GATE"),
         arrived=os.environ.get("SCAVENGER_ARRIVED"),
         joined=os.environ.get("SCAVENGER_JOINED"),
+        audit=os.environ.get("SCAVENGER_AUDIT"),
         spare_tasks=tuple(filter(None, os.environ.get("SCAVENGER_SPARE_TASKS", "").split(","))),
         rebatch=None if (batch := os.environ.get("SCAVENGER_REBATCH")) is None else int(batch),
     )

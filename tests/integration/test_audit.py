@@ -1,76 +1,67 @@
-"""The audit trail: which requests leave a row, and that rows stay."""
+"""``scavenger agent audit`` names the lines that make the host wait, and no others."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import subprocess
+import sys
+from pathlib import Path
 
-import pytest
-from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+SCRIPT = """\
+import torch
+from torch import nn
 
-from service.auth.tokens import TokenDigest, make_token
-from tests.builders import document
-from tests.integration.house import House
-
-
-def test_each_change_is_written_down_with_who_what_and_how_it_was_answered(house: House) -> None:
-    submitter, viewer = house.token("submitter"), house.token("viewer")
-    made = house.ask("POST", "/v1/jobs", submitter, json=document())
-    house.ask("POST", "/v1/jobs", viewer, json=document())
-    house.ask("POST", "/v1/jobs", submitter, json={})
-    house.ask("POST", f"/v1/jobs/{house.job}/actions/cancel", submitter)
-    house.ask("POST", f"/v1/jobs/{house.job}/actions/cancel", house.token("submitter", "beta"))
-    house.ask("PATCH", "/v1/nowhere", viewer)
-    house.ask("GET", "/v1/jobs", viewer)
-    rows = house.written()[1:]  # the first is the house's own job
-    facts = [(row["who"], row["route"], row["target"], row["status"]) for row in rows]
-    me, other = TokenDigest.of(submitter).id, TokenDigest.of(house.token("submitter", "beta")).id
-    cancel = "/v1/jobs/{job}/actions/cancel"
-    assert facts == [
-        (me, "/v1/jobs", made.json()["id"], 201),
-        (TokenDigest.of(viewer).id, "/v1/jobs", None, 403),
-        (me, "/v1/jobs", None, 422),
-        (me, cancel, house.job, 202),
-        (other, cancel, house.job, 404),
-        (TokenDigest.of(viewer).id, "", None, 404),
-    ]
-    assert rows[0]["request_id"] == made.headers["x-request-id"]
+model = nn.Linear(4, 1)
+optimizer = torch.optim.{optimizer}(model.parameters(), lr=0.01{options})
+scaler = torch.amp.GradScaler("cpu")
+total = torch.zeros(())
+for number in range(100):
+    loss = model(torch.randn(8, 4)).square().mean()
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    total += loss.detach()
+    if number % 2 == 0:
+        print(loss.item())
+    {line}
+print("the script went on")
+"""
 
 
-def test_what_a_revoked_token_tries_is_written_down_and_what_strangers_try_is_not(
-    house: House,
-) -> None:
-    gone = house.token("admin", "alpha", revoked_at=datetime.now(UTC))
-    before = len(house.written())
-    house.ask("POST", "/v1/jobs", gone, json=document())
-    house.ask("POST", "/v1/jobs", make_token(), json=document())
-    rows = house.written()[before:]
-    assert [(row["who"], row["status"]) for row in rows] == [(TokenDigest.of(gone).id, 401)]
+def audit(directory: Path, script: str) -> subprocess.CompletedProcess[str]:
+    (directory / "train.py").write_text(script)
+    command = [sys.executable, "-m", "worker_agent", "audit", "--", sys.executable, "train.py"]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(
-    "change", ["UPDATE audit SET who = 'me'", "DELETE FROM audit", "TRUNCATE audit"]
-)
-def test_what_is_written_down_stays(house: House, change: str) -> None:
-    with pytest.raises(DBAPIError, match="cannot be changed"), house.engine.begin() as connection:
-        connection.execute(text(change))
-    assert house.written()
+def lines_of(ended: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for line in ended.stdout.splitlines() if line.startswith("train.py:")]
 
 
-def test_admins_read_what_the_tokens_of_their_project_asked_page_by_page(house: House) -> None:
-    for _ in range(5):
-        house.ask("POST", "/v1/jobs", house.token("viewer"))
-    house.submit("beta")
-    seen, cursor = [], None
-    while True:
-        query = {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
-        page = house.ask("GET", "/v1/audit", house.token("admin"), params=query).json()
-        seen += page["entries"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    assert [entry["status"] for entry in seen] == [403] * 5 + [201]
-    numbers = [entry["number"] for entry in seen]
-    assert numbers == sorted(numbers, reverse=True)
-    everything = house.ask("GET", "/v1/audit", house.token("admin", "*")).json()["entries"]
-    assert len(everything) == 7
+def test_each_line_that_reads_in_every_step_is_named(tmp_path: Path) -> None:
+    for line in ("float(loss)", "loss.tolist()", "loss.cpu()", "bool(loss > 1)", "total.nonzero()"):
+        script = SCRIPT.format(optimizer="Adam", options=", fused=True", line=line)
+        ended = audit(tmp_path, script)
+        assert ended.returncode == 1, ended.stderr
+        assert lines_of(ended) == [f"train.py:17 reads a device value in every step: {line}"]
+        assert "the script went on" not in ended.stdout
+
+
+def test_a_scaler_that_reads_is_named_and_counters_of_optimizers_are_not(tmp_path: Path) -> None:
+    ended = audit(tmp_path, SCRIPT.format(optimizer="RAdam", options="", line="pass"))
+    (line,) = lines_of(ended)
+    assert line.startswith("train.py:12 lets a GradScaler read a device value in every step")
+    assert "fused=True" in ended.stdout
+
+
+def test_a_script_without_such_lines_passes(tmp_path: Path) -> None:
+    ended = audit(tmp_path, SCRIPT.format(optimizer="SGD", options=", fused=True", line="pass"))
+    assert (ended.returncode, lines_of(ended)) == (0, [])
+    assert "No line of the script reads a device value in every step." in ended.stdout
+
+
+def test_what_cannot_be_audited_is_said(tmp_path: Path) -> None:
+    ended = audit(tmp_path, "raise SystemExit(3)")
+    assert ended.returncode == 3
+    assert "exit code 3 before an optimizer of PyTorch had made 5 steps" in ended.stderr
+    assert audit(tmp_path, "pass").returncode == 2

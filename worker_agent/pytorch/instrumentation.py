@@ -322,6 +322,10 @@ INSTALLED: list[Instrumentation] = []
 def install() -> None:
     """Patch the torch that was just imported, if the launcher wants measurements."""
     settings = read_instrumentation_settings()
+    if settings.audit is not None:
+        from worker_agent.pytorch.read_audit import ReadAudit
+
+        ReadAudit(Path(settings.audit)).listen()
     if settings.rows is None or INSTALLED:
         return
     attached = create_instrumentation(settings, StepFileWriter(Path(settings.rows), "pytorch"))

@@ -1,0 +1,97 @@
+"""``scavenger agent audit``: names the lines of a script that read a device value in every step."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import linecache
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from worker_agent.launcher.environment import instrumented_environment
+from worker_agent.settings import inherited_environment
+
+EXIT_READS, EXIT_NOT_AUDITED, EXIT_NOT_STARTED = 1, 2, 127
+READ_REMEDY = (
+    "Keep such a value on the device (torch.where, torch.isfinite), or pass the tensor to job.log,"
+    " which reads it once it has arrived."
+)
+SCALER_REMEDY = (
+    "Give SGD, Adam, AdamW or Adagrad fused=True: it then learns on the device whether to step."
+)
+
+
+def audit(arguments: Sequence[str]) -> NoReturn:
+    """Run a training command for a few steps and print what makes the host wait in each of them."""
+    command = _parse(arguments)
+    with tempfile.TemporaryDirectory(prefix="scavenger-audit-") as directory:
+        report = Path(directory) / "lines.json"
+        added = {"SCAVENGER_AUDIT": str(report)}
+        try:
+            ended = subprocess.run(
+                command, env=instrumented_environment(inherited_environment(), added), check=False
+            )
+        except OSError as error:
+            why = f"cannot start {command[0]}: {error.strerror}. Is it installed, and on the PATH?"
+            print(why, file=sys.stderr)
+            sys.exit(EXIT_NOT_STARTED)
+        if not report.exists():
+            print(
+                f"nothing was audited: the command ended with exit code {ended.returncode} before"
+                " an optimizer of PyTorch had made 5 steps. Let it train for at least 5 steps.",
+                file=sys.stderr,
+            )
+            sys.exit(ended.returncode or EXIT_NOT_AUDITED)
+        lines = json.loads(report.read_text())
+    for text in describe(lines):
+        print(text)
+    sys.exit(EXIT_READS if lines else 0)
+
+
+def describe(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what to print for the lines that were found."""
+    for line in lines:
+        place = f"{shorten(line['file'])}:{line['line']}"
+        source = linecache.getline(line["file"], line["line"]).strip()
+        reader = "lets a GradScaler read" if line["is_scaler"] else "reads"
+        yield f"{place} {reader} a device value in every step: {source}"
+    if not lines:
+        yield "No line of the script reads a device value in every step."
+        return
+    yield "The host waits there until the device has done all that was queued."
+    if any(not line["is_scaler"] for line in lines):
+        yield READ_REMEDY
+    if any(line["is_scaler"] for line in lines):
+        yield SCALER_REMEDY
+
+
+def shorten(file: str) -> str:
+    """Return a path below the working directory without it."""
+    relative = os.path.relpath(file)
+    return file if relative.startswith(os.pardir) else relative
+
+
+def _parse(arguments: Sequence[str]) -> list[str]:
+    """Return the command; all that follows ``--`` belongs to it."""
+    parser = argparse.ArgumentParser(
+        prog="scavenger agent audit",
+        usage="%(prog)s -- COMMAND...",
+        allow_abbrev=False,
+        description="Run a training script of PyTorch for 5 steps, and name each line that reads a"
+        " device value in every step. The script is ended then. Exit code 1 if there are such"
+        " lines.",
+        epilog="Example: scavenger agent audit -- python train.py",
+    )
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, help="The training command and its arguments."
+    )
+    command: list[str] = parser.parse_args(arguments).command
+    command = command[1:] if command[:1] == ["--"] else command
+    if not command:
+        parser.error("the training command is missing")
+    return command
