@@ -319,7 +319,12 @@ def test_an_option_has_one_spelling_and_means_one_thing_everywhere() -> None:
 def test_the_agent_lists_its_commands_and_takes_the_same_options() -> None:
     listed = run_program("agent", "-h", stdout=subprocess.PIPE)
     assert (listed.returncode, listed.stderr) == (0, "")
-    assert re.findall(r"^  ([a-z]+)  ", listed.stdout, re.MULTILINE) == ["run", "sync", "selftest"]
+    assert re.findall(r"^  ([a-z]+)  ", listed.stdout, re.MULTILINE) == [
+        "run",
+        "audit",
+        "sync",
+        "selftest",
+    ]
     shown = run_program("agent", "sync", "-h", stdout=subprocess.PIPE).stdout
     assert "--url TEXT" in shown
     assert "--controller" not in shown

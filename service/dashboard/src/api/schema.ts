@@ -605,6 +605,7 @@ export interface components {
          *         is_provisional: Whether ``progress_per_iteration`` rests on noise that has not settled.
          *         correction: Factor on what provisional generations counted as progress, once the noise has
          *             settled; it applies once to all of it.
+         *         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
          */
         Directive: {
             config: components["schemas"]["ClusterConfig"];
@@ -638,6 +639,11 @@ export interface components {
             members: components["schemas"]["Member"][];
             /** Most Local Batch */
             most_local_batch?: number | null;
+            /**
+             * Nan Guard
+             * @default false
+             */
+            nan_guard: boolean;
             /** Progress Per Iteration */
             progress_per_iteration: number;
             /**
@@ -1209,6 +1215,7 @@ export interface components {
          *         level: Whether the job is resized, or only measured, or measured and advised.
          *         strategy: How the workers train together.
          *         lr_scaling: How the learning rate follows the global batch.
+         *         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
          *         framework: What the script trains with, whose times are no other framework's; None counts
          *             as PyTorch.
          *         price: Dollars per worker-hour, or a tariff; None for the price of its machines, which the
@@ -1272,6 +1279,13 @@ export interface components {
              * @example resnet18-cifar10
              */
             name?: string;
+            /**
+             * Nan Guard
+             * @default off
+             * @example true
+             * @enum {string}
+             */
+            nan_guard: "on" | "off";
             /**
              * Objective
              * @default knee
