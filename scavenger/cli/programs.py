@@ -17,7 +17,7 @@ from scavenger.cli.errors import ExtraNotInstalled
 ServeArguments = Annotated[list[str] | None, typer.Argument(metavar="[OPTIONS]")]
 AgentArguments = Annotated[
     list[str] | None,
-    typer.Argument(metavar="run|sync|selftest ...", help="Each has a --help of its own."),
+    typer.Argument(metavar="run|audit|sync|selftest ...", help="Each has a --help of its own."),
 ]
 
 
