@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from worker_agent.launcher.environment import instrumented_environment
 from worker_agent.settings import inherited_environment
 
-EXIT_READS, EXIT_NOT_AUDITED, EXIT_NOT_STARTED = 1, 2, 127
+EXIT_READS, EXIT_NOT_AUDITED, EXIT_NO_COMMAND = 1, 2, 127
 READ_REMEDY = (
     "Keep such a value on the device (torch.where, torch.isfinite), or pass the tensor to job.log,"
     " which reads it once it has arrived."
@@ -39,7 +39,7 @@ def audit(arguments: Sequence[str]) -> NoReturn:
         except OSError as error:
             why = f"cannot start {command[0]}: {error.strerror}. Is it installed, and on the PATH?"
             print(why, file=sys.stderr)
-            sys.exit(EXIT_NOT_STARTED)
+            sys.exit(EXIT_NO_COMMAND)
         if not report.exists():
             print(
                 f"nothing was audited: the command ended with exit code {ended.returncode} before"

@@ -123,17 +123,17 @@ def optimizer_name(optimizer: Optimizer) -> str:
 
 
 class PicklableForwardHook:
-    """A hook for ``register_forward_pre_hook`` that changes nothing.
+    """A hook around the forward pass of a module, which a copy of the module does not have.
 
     Args:
-        listener: Called with what the module's hooks are called with.
+        listener: Called with what the module's hooks are called with; what it returns counts.
     """
 
-    def __init__(self, listener: Callable[..., None]) -> None:
+    def __init__(self, listener: Callable[..., Any]) -> None:
         self.listener = listener
 
-    def __call__(self, *arguments: Any) -> None:
-        self.listener(*arguments)
+    def __call__(self, *arguments: Any) -> Any:
+        return self.listener(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle as a function of the standard library that does nothing.

@@ -47,11 +47,11 @@ class ReadingLine:
     is_scaler: bool = False
 
 
-class OperationTrap(TorchDispatchMode):
+class OperationTrap(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Calls a function when an operation makes the host wait."""
 
     def __init__(self, on_read: Callable[[FrameType], None]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.on_read = on_read
 
     def __torch_dispatch__(
@@ -117,7 +117,7 @@ class ReadAudit:
     def __init__(self, report: Path) -> None:
         self.report, self.steps = report, 0
         self.lines: list[set[ReadingLine]] = []
-        self.traps = (OperationTrap(self._note), MethodTrap(self._note))
+        self.traps: tuple[Any, ...] = (OperationTrap(self._note), MethodTrap(self._note))
 
     def listen(self) -> None:
         """Begin with the third step of an optimizer."""
