@@ -19,6 +19,7 @@ from pydantic import AwareDatetime
 from scavenger.cluster import ClusterConfig
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.measurement.steps import FINITE_FLOATS, Count, StepColumns
+from scavenger.stack import EAGER_NAME, Stack
 
 ProcessExitCode = Annotated[int, Ge(-255), Le(255)]
 ShortText = Annotated[str, MaxLen(256), Predicate(str.isprintable)]
@@ -126,6 +127,7 @@ class Directive:
         correction: Factor on what provisional generations counted as progress, once the noise has
             settled; it applies once to all of it.
         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
+        stack: How each worker computes a step, as `Stack` writes it.
     """
 
     generation: int
@@ -150,10 +152,12 @@ class Directive:
     is_provisional: bool = False
     correction: float = 1.0
     nan_guard: bool = False
+    stack: str = EAGER_NAME
 
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:
             raise ValueError(f"{len(self.members)} members for {self.config}")
+        Stack.parse(self.stack)
         if self.repairs:
             object.__setattr__(self, "fence", self.generation)
 

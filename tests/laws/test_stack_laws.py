@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from itertools import permutations
+from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from scavenger.stack import EAGER, Stack, StackPartName
 from tests.alone import attach_alone
+from tests.crew import SAMPLES, STREAM, assert_as_alone, crew
 from tests.laws.test_fused_step_laws import FLAGS, OPTIMIZERS, WHOLE, ScaledTraining
 from worker_agent.pytorch.stacks.part import PreparedScript
 from worker_agent.pytorch.stacks.switch import PARTS, StackSwitch
+from worker_agent.session import Session
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -82,6 +86,61 @@ def test_stacks_of_full_precision_train_the_same_weights(
         assert all(strides == before for strides, before in formats)
     finally:
         strategy.close()
+
+
+class Pictures:
+    """A small convolutional network in float64 and what it is trained on."""
+
+    def __init__(self) -> None:
+        with STREAM:
+            torch.manual_seed(3)
+            layers = nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3)
+            self.model = nn.Sequential(*layers).double()
+            generator = torch.Generator().manual_seed(5)
+            self.inputs = torch.randn(SAMPLES, 2, 6, 6, generator=generator, dtype=torch.float64)
+        self.optimizer = optim.AdamW(self.model.parameters(), lr=0.01)
+
+    def train(self, indices: Tensor) -> None:
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.model(self.inputs[indices]), indices % 3)
+        loss.backward()
+        self.optimizer.step()
+
+    def weights(self) -> Tensor:
+        return torch.cat([each.detach().reshape(-1) for each in self.model.parameters()]).clone()
+
+
+def test_stacks_change_with_the_workers_and_newcomers_take_them(tmp_path: Path) -> None:
+    def script(job: Session, note: Callable[..., None]) -> None:
+        training = Pictures()
+        job.prepare(training.model, training.optimizer)
+        for indices in job.batches(SAMPLES, 24, epochs=1, seed=9):
+            note(
+                indices=indices,
+                weights=training.weights(),
+                fused=training.optimizer.param_groups[0]["fused"],
+                layout=training.model[0].weight.is_contiguous(),
+            )
+            training.train(indices)
+
+    orders = [
+        (1, "eager"),
+        (1, "channels_last+fused"),
+        (2, "channels_last+fused"),
+        (2, "fused"),
+        (3, "channels_last"),
+        (3, "fp16"),  # is left out: there is no scaler
+        (2, "eager"),
+    ]
+    with crew(tmp_path, script, split_every=3) as workers:
+        for count, stack in orders:
+            workers.order(count, 24, iterations=4, stack=stack)
+        workers.end()
+    alone = Pictures()
+    assert assert_as_alone(workers, alone.weights, lambda indices, _: alone.train(indices)) > 20
+    rows = [row for iteration in workers.rows.values() for row in iteration]
+    seen = {(bool(row["fused"]), row["layout"]) for row in rows}
+    assert seen == {(False, True), (True, False), (True, True), (False, False)}
 
 
 def both(one: ScaledTraining, other: ScaledTraining) -> list[tuple[nn.Parameter, nn.Parameter]]:

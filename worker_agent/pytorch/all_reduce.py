@@ -6,6 +6,7 @@ worker serves a key-value store; the members of a generation connect through the
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from torch.distributed import ProcessGroup, ProcessGroupGloo
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive, Member
+from scavenger.stack import EAGER, Stack
 from worker_agent.errors import GenerationBroken, StateRefused
 from worker_agent.frameworks import (
     BatchSlice,
@@ -43,6 +45,8 @@ from worker_agent.pytorch.optimizer_hooks import (
 )
 from worker_agent.pytorch.process_group import AbortableGroup, TorchStore, run_abortable
 from worker_agent.pytorch.reducer import IterationMeasurement, Reducer
+from worker_agent.pytorch.stacks.part import PreparedScript
+from worker_agent.pytorch.stacks.switch import StackSwitch
 from worker_agent.pytorch.state import TrainingState, reseed_worker
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
 from worker_agent.pytorch.tensors import Strides, comparable_strides
@@ -61,6 +65,8 @@ from worker_agent.transport.fork_safety import (
     list_sockets,
     tcp_connections,
 )
+
+log = logging.getLogger(__name__)
 
 # All members have arrived, but one may still die while they connect.
 GROUP_CONNECT_TIMEOUT = timedelta(seconds=5)
@@ -106,6 +112,8 @@ class AllReduceStrategy:
         self.unread_outcome: tuple[IterationMeasurement, Tensor] | None = None
         self.previous_summary: StepSummary | None = None
         self.calls = SuppressedSteps(context.extra_state, self._counts_nothing, self._is_open)
+        script = PreparedScript(model, optimizer, context.extra_state.get("scaler"))
+        self.stacks = StackSwitch(script)
         self.reducer.watch_forward(model)
         StepHook(optimizer, self._guard_step)
         self.guard = FiniteGuard(optimizer, self._norm_of_mean)
@@ -121,6 +129,8 @@ class AllReduceStrategy:
         """
         members = directive.members
         self.others = [member for member in members if member.worker != self.rendezvous.worker]
+        # Before the members compare the layouts of their weights.
+        self._use_stack(Stack.parse(directive.stack))
         group: ProcessGroup | None = None
         if self.taken is not None and (is_new or self.taken.iteration > progress.iteration):
             progress, is_new = self.taken, False  # it was for a generation that then broke
@@ -219,6 +229,14 @@ class AllReduceStrategy:
         self.reducer.on_step()
         if self._counts_nothing():
             optimizer.zero_grad(set_to_none=True)
+
+    def _use_stack(self, stack: Stack) -> None:
+        """Change to a stack; one that this script cannot run with is left out."""
+        why = self.stacks.refusal(stack)
+        if why is not None:
+            log.warning("the stack %s is left out: %s; training goes on eager", stack, why)
+            stack = EAGER
+        self.stacks.change(stack)
 
     def _norm_of_mean(self) -> Tensor | None:
         return None if self._counts_nothing() else self.reducer.norm_of_mean()
