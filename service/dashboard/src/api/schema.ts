@@ -606,6 +606,7 @@ export interface components {
          *         correction: Factor on what provisional generations counted as progress, once the noise has
          *             settled; it applies once to all of it.
          *         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
+         *         stack: How each worker computes a step, as `Stack` writes it.
          */
         Directive: {
             config: components["schemas"]["ClusterConfig"];
@@ -670,6 +671,11 @@ export interface components {
             servers: components["schemas"]["Member"][];
             /** Split Every */
             split_every: number;
+            /**
+             * Stack
+             * @default eager
+             */
+            stack: string;
             /**
              * Standby
              * @default []
