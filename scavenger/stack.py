@@ -53,10 +53,5 @@ class Stack:
     def __str__(self) -> str:
         return "+".join(self.parts) or EAGER_NAME
 
-    @property
-    def has_other_precision(self) -> bool:
-        """Whether its gradients are less exact than the script's own."""
-        return any(part in self.parts for part in ("bf16", "fp16"))
-
 
 EAGER = Stack()

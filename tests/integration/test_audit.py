@@ -39,12 +39,15 @@ def lines_of(ended: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def test_each_line_that_reads_in_every_step_is_named(tmp_path: Path) -> None:
-    for line in ("float(loss)", "loss.tolist()", "loss.cpu()", "bool(loss > 1)", "total.nonzero()"):
-        script = SCRIPT.format(optimizer="Adam", options=", fused=True", line=line)
-        ended = audit(tmp_path, script)
-        assert ended.returncode == 1, ended.stderr
-        assert lines_of(ended) == [f"train.py:17 reads a device value in every step: {line}"]
-        assert "the script went on" not in ended.stdout
+    reads = ["float(loss)", "loss.tolist()", "loss.cpu()", "bool(loss > 1)", "total.nonzero()"]
+    script = SCRIPT.format(optimizer="Adam", options=", fused=True", line="\n    ".join(reads))
+    ended = audit(tmp_path, script)
+    assert ended.returncode == 1, ended.stderr
+    assert lines_of(ended) == [
+        f"train.py:{number} reads a device value in every step: {read}"
+        for number, read in enumerate(reads, 17)
+    ]
+    assert "the script went on" not in ended.stdout
 
 
 def test_a_scaler_that_reads_is_named_and_counters_of_optimizers_are_not(tmp_path: Path) -> None:

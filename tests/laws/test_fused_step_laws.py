@@ -15,7 +15,7 @@ from tests.alone import attach_alone
 from tests.integration.reads import Reads
 from worker_agent.frameworks import BatchSlice, ControlFlags
 from worker_agent.pytorch.stacks.fused import FusedStep
-from worker_agent.pytorch.stacks.part import PreparedScript
+from worker_agent.pytorch.stacks.switch import PreparedScript
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

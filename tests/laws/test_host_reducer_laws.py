@@ -117,6 +117,32 @@ def test_half_a_batch_applies_nothing(stepped: tuple[bool, bool]) -> None:
     assert summarise(reducer.end()).shards == 1
 
 
+@pytest.mark.parametrize("is_guarded", [True, False])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_with_the_guard_no_worker_applies_a_mean_that_is_not_finite(
+    bad: float, *, is_guarded: bool
+) -> None:
+    layout = [(3, np.dtype("f8")), (2, np.dtype("f8"))]
+
+    def work(mesh: Any) -> tuple[list[bool], int]:
+        reducer, applied = HostReducer(layout), []
+        reducer.regroup(mesh, mesh.rank)
+        reducer.nan_guard = is_guarded
+        for number in range(3):
+            gradient = np.ones(5)
+            if number == 1 and mesh.rank == 1:
+                gradient[4] = bad
+            reducer.begin(BatchSlice(1.0, 0.5, is_last=True), flags(mesh.rank))
+            step(reducer, gradient)
+            applied.append(reducer.may_apply)
+            reducer.end()
+        return applied, reducer.skipped_steps
+
+    with meshes(2) as made:
+        results = together([lambda mesh=mesh: work(mesh) for mesh in made])
+    assert results == [([True, not is_guarded, True], int(is_guarded))] * 2
+
+
 def test_a_failed_iteration_applies_nothing_and_must_be_redone() -> None:
     with meshes(2) as (mine, theirs):
         theirs.close()

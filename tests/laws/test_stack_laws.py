@@ -18,8 +18,7 @@ from scavenger.stack import EAGER, Stack, StackPartName
 from tests.alone import attach_alone
 from tests.crew import SAMPLES, STREAM, assert_as_alone, crew
 from tests.laws.test_fused_step_laws import FLAGS, OPTIMIZERS, WHOLE, ScaledTraining
-from worker_agent.pytorch.stacks.part import PreparedScript
-from worker_agent.pytorch.stacks.switch import PARTS, StackSwitch
+from worker_agent.pytorch.stacks.switch import PARTS, PreparedScript, StackSwitch
 from worker_agent.session import Session
 
 pytestmark = pytest.mark.usefixtures("one_thread")

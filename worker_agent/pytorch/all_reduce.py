@@ -45,8 +45,7 @@ from worker_agent.pytorch.optimizer_hooks import (
 )
 from worker_agent.pytorch.process_group import AbortableGroup, TorchStore, run_abortable
 from worker_agent.pytorch.reducer import IterationMeasurement, Reducer
-from worker_agent.pytorch.stacks.part import PreparedScript
-from worker_agent.pytorch.stacks.switch import StackSwitch
+from worker_agent.pytorch.stacks.switch import PreparedScript, StackSwitch
 from worker_agent.pytorch.state import TrainingState, reseed_worker
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
 from worker_agent.pytorch.tensors import Strides, comparable_strides

@@ -87,9 +87,9 @@ def is_reversible(optimizer: Optimizer) -> bool:
     values than zero. Nor could numbers on the host, without reading whether the step counts.
     """
     for parameter in stepped_parameters(optimizer):
-        state = optimizer.state.get(parameter)
-        if not isinstance(state, dict) or (not state and not is_stateless(optimizer)):
-            return is_stateless(optimizer)
+        state = optimizer.state.get(parameter, {})
+        if not state and not is_stateless(optimizer):
+            return False
         for value in state.values():
             is_beside = isinstance(value, Tensor) and value.device == parameter.device
             if value is not None and not is_beside:
@@ -113,5 +113,5 @@ def stepped_tensors(optimizer: Optimizer) -> Iterator[Tensor]:
     """Yield all tensors that the next step changes."""
     for parameter in stepped_parameters(optimizer):
         yield parameter
-        state = optimizer.state.get(parameter) or {}
+        state = optimizer.state.get(parameter, {})
         yield from (value for value in state.values() if isinstance(value, Tensor))

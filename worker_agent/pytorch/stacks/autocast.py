@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
 from worker_agent.pytorch.optimizer_hooks import PicklableForwardHook
-from worker_agent.pytorch.stacks.part import PreparedScript
+from worker_agent.pytorch.stacks.switch import PreparedScript
 
 
 class Autocast:

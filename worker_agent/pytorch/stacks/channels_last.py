@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from worker_agent.pytorch.stacks.part import PreparedScript
+from worker_agent.pytorch.stacks.switch import PreparedScript
 
 
 class ChannelsLast:

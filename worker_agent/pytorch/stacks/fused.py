@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from worker_agent.pytorch.optimizer_hooks import optimizer_name
-from worker_agent.pytorch.stacks.part import PreparedScript
+from worker_agent.pytorch.stacks.switch import PreparedScript
 
 FUSED_OPTIMIZERS: tuple[type[Optimizer], ...] = (SGD, Adam, AdamW, Adagrad)
 _OPTIONS = ("fused", "foreach")
