@@ -245,8 +245,9 @@ def test_a_curve_is_sorted_saved_replayed_relaxed_and_compared_with_what_came(
         page = visitor.page()
         place.enter(page)
         page.goto(f"/jobs/{REPLAYED}/curve")
-        check_table(page, drawn)
         replay = page.get_by_role("slider", name="Decision")
+        expect(replay).to_be_visible()  # it comes last, above all else, and moves what is below
+        check_table(page, drawn)
         replay.press("Home")
         expect(page.get_by_text(re.compile("^Decision 1 of 3, .*choice 1$"))).to_be_visible()
         expect(page.get_by_text("This is the curve of an earlier decision.")).to_be_visible()
