@@ -1,20 +1,22 @@
 """What a job can run on: machine types, one configuration, and the space of configurations.
 
-``ClusterConfig`` is (K, B) of the paper. ``ConfigSpace`` lists what a job may use, with
-``MemoryModel`` excluding local batches that do not fit (III-E). ``ConfigColumns`` holds many
-configurations as columns, so that the laws predict all of them in one call.
+``ClusterConfig`` is (K, B) of the paper, with the stack that computes a step. ``ConfigSpace`` lists
+what a job may use, with ``MemoryModel`` excluding local batches that do not fit (III-E).
+``ConfigColumns`` holds many configurations as columns, so that the laws predict all of them in one
+call.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scavenger.number_checks import require_above_zero, require_not_negative
+from scavenger.stack import EAGER_NAME, EAGER_OPTION, StackOption
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -109,12 +111,14 @@ class ClusterConfig:
         global_batch: Samples per iteration over all workers, at least one per worker.
         workers_per_machine: Workers that share one VM, e.g. one per accelerator.
         machine_type: Key of the ``MachineType``; empty where there is only one.
+        stack: How each worker computes a step, as ``Stack`` writes it.
     """
 
     workers: int
     global_batch: int
     workers_per_machine: int = 1
     machine_type: str = ""
+    stack: str = EAGER_NAME
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -141,12 +145,15 @@ class ClusterConfig:
 
     def __str__(self) -> str:
         machine = f" on {self.machine_type}" if self.machine_type else ""
-        return f"K={self.workers} B={self.global_batch}{machine}"
+        stack = "" if self.stack == EAGER_NAME else f" {self.stack}"
+        return f"K={self.workers} B={self.global_batch}{stack}{machine}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSpace:
     """The grid of configurations a job may use: every worker count with every global batch.
+
+    With several stacks there is such a grid for each of them.
 
     Attributes:
         workers: Allowed worker counts, ascending, no repeats.
@@ -154,6 +161,7 @@ class ConfigSpace:
         machine_types: Machine types to choose from; empty where there is only one.
         memory: What a local batch needs; bounds the batch by the machines' memory if given.
         most_local_batch: Samples one worker can hold on any machine; infinite where nothing tells.
+        stacks: Stacks to choose from; a job starts with the first.
     """
 
     workers: tuple[int, ...]
@@ -161,6 +169,7 @@ class ConfigSpace:
     machine_types: tuple[MachineType, ...] = ()
     memory: MemoryModel | None = None
     most_local_batch: float = math.inf
+    stacks: tuple[StackOption, ...] = (EAGER_OPTION,)
 
     def __post_init__(self) -> None:
         for name, values in (("workers", self.workers), ("global_batches", self.global_batches)):
@@ -171,6 +180,9 @@ class ConfigSpace:
         keys = [machine.key for machine in self.machine_types]
         if len(set(keys)) < len(keys):
             raise ValueError(f"machine_types must differ, got {keys}")
+        names = [stack.name for stack in self.stacks]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"stacks must be one or more and differ, got {names}")
         if self.global_batches[-1] < self.workers[0]:
             raise ValueError(
                 f"no configuration: the largest global batch {self.global_batches[-1]} "
@@ -184,20 +196,22 @@ class ConfigSpace:
             )
 
     def __iter__(self) -> Iterator[ClusterConfig]:
-        """Yield every configuration that fits, by machine type, workers, then batch."""
-        for machine in self.machine_types or (None,):
-            for workers in self.workers:
-                for global_batch in self.global_batches:
-                    if self._fits(workers, global_batch, machine):
-                        yield make_config(workers, global_batch, machine)
+        """Yield every configuration that fits, by stack, machine type, workers, then batch."""
+        for stack in self.stacks:
+            for machine in self.machine_types or (None,):
+                for workers in self.workers:
+                    for global_batch in self.global_batches:
+                        if self._fits(workers, global_batch, machine, stack):
+                            yield make_config(workers, global_batch, machine, stack)
 
     def __contains__(self, config: object) -> bool:
         return isinstance(config, ClusterConfig) and any(
             config.workers in self.workers
             and config.global_batch in self.global_batches
-            and config == make_config(config.workers, config.global_batch, machine)
-            and self._fits(config.workers, config.global_batch, machine)
+            and config == make_config(config.workers, config.global_batch, machine, stack)
+            and self._fits(config.workers, config.global_batch, machine, stack)
             for machine in self.machine_types or (None,)
+            for stack in self.stacks
         )
 
     @property
@@ -208,8 +222,8 @@ class ConfigSpace:
     def corners(self, per_hardware: int = 4) -> tuple[ClusterConfig, ...]:
         """Return the corners of the grid, ordered so that machines are only added (III-D).
 
-        Of every further kind of hardware the two ends of its diagonal: the first kind tells the
-        shape of the laws, these how much faster each part is.
+        They are of the first stack. Of every further kind of hardware the two ends of its diagonal:
+        the first kind tells the shape of the laws, these how much faster each part is.
 
         Args:
             per_hardware: Corners of the first kind. The fourth, most workers at the smallest batch,
@@ -224,34 +238,64 @@ class ConfigSpace:
                 kinds.add(name)
         return tuple(dict.fromkeys(corners))
 
+    def with_stacks(self, names: Collection[str]) -> ConfigSpace:
+        """Return the space with its first stack and those of these names."""
+        kept = tuple(each for each in self.stacks[1:] if each.name in names)
+        return replace(self, stacks=(self.stacks[0], *kept))
+
+    def stack_probes(self, stack: StackOption) -> tuple[ClusterConfig, ...]:
+        """Return smallest and largest batch of the fewest workers with a stack.
+
+        They tell its two factors, on what no batch changes and on what each sample takes; the law
+        of synchronisation is that of all stacks.
+        """
+        machine = self.machine_types[0] if self.machine_types else None
+        for workers in self.workers:
+            batches = self._batches_of(workers, machine, stack)
+            if batches:
+                ends = dict.fromkeys((batches[0], batches[-1]))
+                return tuple(make_config(workers, batch, machine, stack) for batch in ends)
+        return ()
+
     def _corners_on(self, machine: MachineType | None) -> list[ClusterConfig]:
         fewest = next((k for k in self.workers if self._batches_of(k, machine)), None)
         if fewest is None:
             return []
         most = next(k for k in reversed(self.workers) if self._batches_of(k, machine))
         return [
-            make_config(workers, pick(self._batches_of(workers, machine)), machine)
+            make_config(workers, pick(self._batches_of(workers, machine)), machine, self.stacks[0])
             for workers, pick in ((fewest, min), (fewest, max), (most, max), (most, min))
         ]
 
-    def _batches_of(self, workers: int, machine: MachineType | None) -> list[int]:
+    def _batches_of(
+        self, workers: int, machine: MachineType | None, stack: StackOption | None = None
+    ) -> list[int]:
         """Return the batches that fit; none where workers are too few for memory or too many."""
-        return [b for b in self.global_batches if self._fits(workers, b, machine)]
+        with_ = stack or self.stacks[0]
+        return [b for b in self.global_batches if self._fits(workers, b, machine, with_)]
 
-    def _fits(self, workers: int, global_batch: int, machine: MachineType | None) -> bool:
+    def _fits(
+        self, workers: int, global_batch: int, machine: MachineType | None, stack: StackOption
+    ) -> bool:
         largest = -(-global_batch // workers)
-        if global_batch < workers or largest > self.most_local_batch:
+        most = min(self.most_local_batch, stack.most_local_batch)
+        if not workers <= global_batch <= stack.most_global_batch or largest > most:
             return False
         if machine is None or self.memory is None:
             return True
         return self.memory.fits(largest, machine)
 
 
-def make_config(workers: int, global_batch: int, machine: MachineType | None) -> ClusterConfig:
+def make_config(
+    workers: int,
+    global_batch: int,
+    machine: MachineType | None,
+    stack: StackOption = EAGER_OPTION,
+) -> ClusterConfig:
     """Return the configuration of workers and batch on a machine type."""
     if machine is None:
-        return ClusterConfig(workers, global_batch)
-    return ClusterConfig(workers, global_batch, machine.workers, machine.key)
+        return ClusterConfig(workers, global_batch, stack=stack.name)
+    return ClusterConfig(workers, global_batch, machine.workers, machine.key, stack.name)
 
 
 Floats = NDArray[np.float64]
@@ -268,6 +312,8 @@ class ConfigColumns:
         workers_per_machine: Workers that share one VM.
         type_index: Index into ``machine_types`` of each configuration.
         machine_types: Keys of the machine types in use.
+        stack_index: Index into ``stacks`` of each configuration.
+        stacks: Names of the stacks in use.
     """
 
     workers: Floats
@@ -275,6 +321,8 @@ class ConfigColumns:
     workers_per_machine: Floats
     type_index: RowIndices
     machine_types: tuple[str, ...]
+    stack_index: RowIndices
+    stacks: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.workers)
@@ -296,6 +344,7 @@ class ConfigColumns:
             int(self.global_batch[row]),
             int(self.workers_per_machine[row]),
             self.machine_types[self.type_index[row]],
+            self.stacks[self.stack_index[row]],
         )
 
     def select(self, rows: RowIndices | NDArray[np.bool_]) -> ConfigColumns:
@@ -306,6 +355,8 @@ class ConfigColumns:
             self.workers_per_machine[rows],
             self.type_index[rows],
             self.machine_types,
+            self.stack_index[rows],
+            self.stacks,
         )
 
 
@@ -313,6 +364,7 @@ def config_columns(configs: Iterable[ClusterConfig]) -> ConfigColumns:
     """Put configurations into columns."""
     listed = list(configs)
     types = tuple(dict.fromkeys(config.machine_type for config in listed)) or ("",)
+    stacks = tuple(dict.fromkeys(config.stack for config in listed)) or (EAGER_NAME,)
     index = {key: number for number, key in enumerate(types)}
     return ConfigColumns(
         np.array([config.workers for config in listed], dtype=float),
@@ -320,21 +372,26 @@ def config_columns(configs: Iterable[ClusterConfig]) -> ConfigColumns:
         np.array([config.workers_per_machine for config in listed], dtype=float),
         np.array([index[config.machine_type] for config in listed], dtype=np.intp),
         types,
+        np.array([stacks.index(config.stack) for config in listed], dtype=np.intp),
+        stacks,
     )
 
 
 def space_columns(space: ConfigSpace) -> ConfigColumns:
     """Put every configuration of a space into columns, in the order in which it yields them."""
     machines: Sequence[MachineType | None] = space.machine_types or (None,)
-    shape = (len(machines), len(space.workers), len(space.global_batches))
-    kind, workers, batch = (axis.ravel() for axis in np.indices(shape))
+    shape = (len(space.stacks), len(machines), len(space.workers), len(space.global_batches))
+    stack, kind, workers, batch = (axis.ravel() for axis in np.indices(shape))
     counts = np.array(space.workers, dtype=float)[workers]
     batches = np.array(space.global_batches, dtype=float)[batch]
     hosted = np.array([1.0 if m is None else float(m.workers) for m in machines])[kind]
     keys = tuple("" if machine is None else machine.key for machine in machines)
-    grid = ConfigColumns(counts, batches, hosted, kind, keys)
+    names = tuple(option.name for option in space.stacks)
+    grid = ConfigColumns(counts, batches, hosted, kind, keys, stack, names)
     largest = np.ceil(batches / counts)
-    fitting = (batches >= counts) & (largest <= space.most_local_batch)
+    local = np.array([min(space.most_local_batch, s.most_local_batch) for s in space.stacks])
+    most = np.array([option.most_global_batch for option in space.stacks])
+    fitting = (counts <= batches) & (batches <= most[stack]) & (largest <= local[stack])
     if space.memory is not None and space.machine_types:
         room = np.array([m.memory_gib for m in space.machine_types])[kind]
         needed = space.memory.fixed_gib + space.memory.gib_per_sample * largest

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 
-from scavenger.cluster import ClusterConfig
 from scavenger.models.iteration_time import Z_90
 from scavenger.money import forecast_dollars, optional_dollars
 from scavenger.planning.constrained_objective import ConstrainedObjective
@@ -202,7 +201,7 @@ def as_tradeoff(point: PointView) -> TradeoffPoint:
     """Return the point that a view shows."""
     high = point.time_high / point.time if point.time > 0 else 1.0
     return TradeoffPoint(
-        config=ClusterConfig(point.workers, point.global_batch),
+        config=point.config,
         noise=point.noise,
         epochs=point.epochs,
         compute_time=point.compute_time,

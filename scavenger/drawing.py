@@ -150,7 +150,7 @@ def describe_point(point: PointView, plane: Plane) -> str:
         plane.write_cost(float(value)) for value in (point.cost, point.cost_low, point.cost_high)
     ]
     figures = (f"{each[0]} ({each[1]} to {each[2]})" for each in (time, cost))
-    found = [f"K={point.workers} B={point.global_batch}", *figures, LEGEND[point.source]]
+    found = [str(point.config), *figures, LEGEND[point.source]]
     return "; ".join([*found, *(["on the front"] if point.on_front else []), *point.violations])
 
 
@@ -181,7 +181,7 @@ def describe_curve(curve: CurveView) -> str:
     count = f"{len(front)} option{'' if len(front) == 1 else 's'} on the front"
     found = {"running": curve.current, "chosen": curve.chosen}
     found |= {"knee": curve.knee} if curve.knee_bends else {}
-    marks = [f"{name} K={c.workers} B={c.global_batch}" for name, c in found.items() if c]
+    marks = [f"{name} {config}" for name, config in found.items() if config]
     return f"{'; '.join([f'{count}, {span}', *marks])}."
 
 
@@ -293,7 +293,7 @@ def draw_labels(root: Element, shown: Sequence[PointView], curve: CurveView, pla
     marks = [Box(x - 8, y - 8, 16, 16) for x, y in map(plane.place, shown)]
     labels: list[Box] = []
     for point in shown:
-        lines = [" · ".join(names_of(point, curve)), f"K={point.workers} B={point.global_batch}"]
+        lines = [" · ".join(names_of(point, curve)), str(point.config)]
         if not lines[0]:
             continue
         x, y = plane.place(point)

@@ -19,10 +19,12 @@ from pydantic import AwareDatetime
 from scavenger.cluster import ClusterConfig
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.measurement.steps import FINITE_FLOATS, Count, StepColumns
-from scavenger.stack import EAGER_NAME, Stack
+from scavenger.stack import EAGER_NAME, Stack, StackCheck
 
 ProcessExitCode = Annotated[int, Ge(-255), Le(255)]
 ShortText = Annotated[str, MaxLen(256), Predicate(str.isprintable)]
+
+MAX_STACK_CHECKS = 256
 
 FinishReason = Literal["target", "exhausted", "released"]
 FrameworkName = Literal["pytorch", "tensorflow"]
@@ -127,7 +129,6 @@ class Directive:
         correction: Factor on what provisional generations counted as progress, once the noise has
             settled; it applies once to all of it.
         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
-        stack: How each worker computes a step, as `Stack` writes it.
     """
 
     generation: int
@@ -152,12 +153,11 @@ class Directive:
     is_provisional: bool = False
     correction: float = 1.0
     nan_guard: bool = False
-    stack: str = EAGER_NAME
 
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:
             raise ValueError(f"{len(self.members)} members for {self.config}")
-        Stack.parse(self.stack)
+        Stack.parse(self.config.stack)
         if self.repairs:
             object.__setattr__(self, "fence", self.generation)
 
@@ -254,6 +254,7 @@ class Progress:
         metrics: Last finite value of everything the script logged.
         not_finite: What of it was not finite, as far as this process has seen; left out by old
             agents.
+        stack_checks: What this process found out about stacks.
     """
 
     __pydantic_config__ = FINITE_FLOATS
@@ -264,6 +265,7 @@ class Progress:
     epochs: float
     metrics: dict[ShortText, float]
     not_finite: dict[ShortText, NotFinite] = field(default_factory=dict)
+    stack_checks: Annotated[tuple[StackCheck, ...], MaxLen(MAX_STACK_CHECKS)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +377,8 @@ class WorkerSpec:
         checkpoint_store: Whether they are put into a bucket, too.
         drain: Seconds the command has to end in order once its machine was told to end.
         stall: Least seconds without an iteration after which training counts as stuck.
+        stack: The stack it will probably compute with, to be rehearsed before it says hello.
+        local_batch: Samples to rehearse with; 0 for no rehearsal.
     """
 
     role: Role = "worker"
@@ -390,6 +394,8 @@ class WorkerSpec:
     checkpoint_store: bool = False
     drain: float = 30.0
     stall: float = 300.0
+    stack: str = EAGER_NAME
+    local_batch: int = 0
 
     def __post_init__(self) -> None:
         if self.role == "worker" and not self.command:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
-StackPartName = Literal["channels_last", "bf16", "fp16", "fused"]
+from annotated_types import Ge, MaxLen
+
+StackPartName = Literal["channels_last", "bf16", "fp16", "compiled", "compiled_whole", "fused"]
 
 PART_NAMES: Final[tuple[StackPartName, ...]] = get_args(StackPartName)
 EAGER_NAME: Final = "eager"
+MAX_REFUSAL_LENGTH = 1000
+StackText = Annotated[str, MaxLen(128)]
 # Of each of these a stack has one part at most.
-_ALTERNATIVES = ({"bf16", "fp16"},)
+_ALTERNATIVES: Final[Mapping[str, frozenset[StackPartName]]] = {
+    "one precision": frozenset({"bf16", "fp16"}),
+    "one way to compile": frozenset({"compiled", "compiled_whole"}),
+}
+
+
+COMPILED_PARTS: Final = _ALTERNATIVES["one way to compile"]
+REHEARSED_PARTS: Final = COMPILED_PARTS | _ALTERNATIVES["one precision"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +46,10 @@ class Stack:
         if unknown:
             known = ", ".join([EAGER_NAME, *PART_NAMES])
             raise ValueError(f"no stack has a part {unknown[0]!r}: write a sum of {known}")
-        for alternatives in _ALTERNATIVES:
+        for what, alternatives in _ALTERNATIVES.items():
             both = [part for part in PART_NAMES if part in alternatives and part in self.parts]
             if len(both) > 1:
-                raise ValueError(f"a stack has one precision: choose {' or '.join(both)}")
+                raise ValueError(f"a stack has {what}: choose {' or '.join(both)}")
         ordered = tuple(part for part in PART_NAMES if part in self.parts)
         object.__setattr__(self, "parts", ordered)
 
@@ -53,5 +66,123 @@ class Stack:
     def __str__(self) -> str:
         return "+".join(self.parts) or EAGER_NAME
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether some of the model is compiled."""
+        return not COMPILED_PARTS.isdisjoint(self.parts)
+
+    @property
+    def keeps_precision(self) -> bool:
+        """Whether it computes with as many bits as the script does."""
+        return _ALTERNATIVES["one precision"].isdisjoint(self.parts)
+
+    @property
+    def is_rehearsed(self) -> bool:
+        """Whether its gradients may differ from eager's, so that they are checked beforehand."""
+        return not REHEARSED_PARTS.isdisjoint(self.parts)
+
+    def without(self, left_out: Collection[StackPartName]) -> Stack:
+        """Return the stack without some parts.
+
+        >>> str(Stack.parse("bf16+compiled").without(COMPILED_PARTS))
+        'bf16'
+        """
+        return Stack(tuple(part for part in self.parts if part not in left_out))
+
 
 EAGER = Stack()
+
+
+@dataclass(frozen=True, slots=True)
+class StackOption:
+    """A stack that a job may use, and with which batches.
+
+    Attributes:
+        name: The stack.
+        most_local_batch: Samples one worker can hold with it; infinite where nothing tells.
+        most_global_batch: Largest batch in which its rounding is small beside the noise; infinite
+            where its numbers are the script's, or nothing tells.
+        setup_seconds: Seconds in which nothing is trained before the first iteration with it.
+    """
+
+    name: str = EAGER_NAME
+    most_local_batch: float = math.inf
+    most_global_batch: float = math.inf
+    setup_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        Stack.parse(self.name)
+        for field, value in (
+            ("most_local_batch", self.most_local_batch),
+            ("most_global_batch", self.most_global_batch),
+        ):
+            if not value >= 1:
+                raise ValueError(f"{field} must be at least 1, got {value}")
+        if not 0 <= self.setup_seconds < math.inf:
+            raise ValueError(
+                f"setup_seconds must be finite and not negative, got {self.setup_seconds}"
+            )
+
+
+EAGER_OPTION = StackOption()
+
+# Seconds until a stack can be trained with, as long as none was rehearsed.
+USUAL_COMPILE_SECONDS, USUAL_SETUP_SECONDS = 60.0, 2.0
+# Rounding may add this share of the variance that the gradient of a batch has anyway.
+MAX_ROUNDING_SHARE = 0.1
+
+
+def usual_setup_seconds(stack: Stack) -> float:
+    """Return the seconds that a stack usually takes until it can be trained with."""
+    if stack.is_compiled:
+        return USUAL_COMPILE_SECONDS
+    return USUAL_SETUP_SECONDS if stack.parts else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StackCheck:
+    """What a worker found out about a stack in a rehearsal.
+
+    Attributes:
+        stack: The stack.
+        local_batch: Samples of the batch that it was rehearsed with.
+        seconds: What the rehearsal took, with compiling.
+        gradient_error: Distance of all gradients from those in float64, relative to their length.
+        refusal: Why this worker trains without a part of it; empty where all is right.
+    """
+
+    stack: StackText
+    local_batch: Annotated[int, Ge(0)]
+    seconds: Annotated[float, Ge(0)]
+    gradient_error: Annotated[float, Ge(0)]
+    refusal: Annotated[str, MaxLen(MAX_REFUSAL_LENGTH)] = ""
+
+
+def measured_option(
+    name: str, checks: Sequence[StackCheck], noise_scale: float | None
+) -> StackOption | None:
+    """Return how a job may use a stack by what its workers found out; None if it may not.
+
+    Args:
+        name: The stack.
+        checks: What was found out about it.
+        noise_scale: φ of the job in samples; None while unknown.
+    """
+    if any(check.refusal for check in checks):
+        return None
+    seconds = max((check.seconds for check in checks), default=None)
+    error = max((check.gradient_error for check in checks), default=0.0)
+    is_short = not Stack.parse(name).keeps_precision
+    most = math.inf
+    if is_short and noise_scale is not None and error > 0:
+        most = max(MAX_ROUNDING_SHARE * noise_scale / error**2, 1.0)
+    return StackOption(
+        name,
+        most_global_batch=most,
+        setup_seconds=usual_setup_seconds(Stack.parse(name)) if seconds is None else seconds,
+    )
+
+
+# Stacks that a job tries where it leaves the choice to us, those with the script's precision first.
+AUTOMATIC_STACKS = ("eager", "fused", "channels_last+fused", "compiled+fused")
+AUTOMATIC_SHORT_STACKS = ("bf16+fused", "channels_last+bf16+fused", "bf16+compiled+fused")

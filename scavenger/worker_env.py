@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from scavenger.protocol import Role, TrainingStrategyName
+from scavenger.stack import EAGER_NAME
 
 PREFIX = "SCAVENGER_"
 MetadataService = Literal["aws", "google"]
@@ -58,6 +59,8 @@ class WorkerEnv:
         owns_computer: Whether the supervisor powers off the computer at its end.
         metadata: Whose metadata service tells the computer that it will be taken back; None where
             there is none.
+        stack: The stack to rehearse before hello.
+        local_batch: Samples to rehearse with; 0 for no rehearsal.
         ca: File with the certificate authority of the controller; None trusts the system's.
     """
 
@@ -83,6 +86,8 @@ class WorkerEnv:
     deadline_file: str | None = None
     owns_computer: bool = False
     metadata: MetadataService | None = None
+    stack: str = EAGER_NAME
+    local_batch: int = 0
     ca: str | None = None
 
     def to_env(self) -> dict[str, str]:

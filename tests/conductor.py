@@ -195,7 +195,7 @@ class Conductor:
 
     def order(self, workers: list[str], global_batch: int, **changes: Any) -> int:
         """Publish a Directive for these workers, once they are all up; returns its generation."""
-        timeout = changes.pop("timeout", LONGEST)
+        timeout, stack = changes.pop("timeout", LONGEST), changes.pop("stack", "eager")
         self.wait(lambda: all(worker in self.hellos for worker in workers), timeout)
         with self.news:
             before = self.directive
@@ -212,7 +212,7 @@ class Conductor:
             }
             self.directive = Directive(
                 generation=generation,
-                config=ClusterConfig(len(workers), global_batch),
+                config=ClusterConfig(len(workers), global_batch, stack=stack),
                 members=tuple(Member(w, self.hellos[w].address) for w in workers),
                 purpose=self.purpose,
                 stop=self.stop,

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from scavenger.protocol import Directive, Member, TrainingStrategyName
+from scavenger.stack import Stack, StackCheck
 from worker_agent.errors import UnsupportedModel
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleAssignment, SampleIndices, SampleRange
@@ -324,6 +326,19 @@ class TrainingStrategy(Protocol):
             GenerationBroken: A member was lost meanwhile.
         """
 
+    def rehearsal(
+        self, batches: Sequence[int], stack: Stack | None = None
+    ) -> AbstractContextManager[None] | None:
+        """Return what to open around a pass of the loop body that does not count, if one is due.
+
+        A stack that is new is compiled and checked in it.
+
+        Args:
+            batches: Local batches in samples that will be trained on; the loop body is given the
+                largest.
+            stack: The stack that will be ordered, before any was; None for the one that is on.
+        """
+
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         """Prepare for one forward and backward pass; the flags travel with its gradients."""
 
@@ -333,6 +348,10 @@ class TrainingStrategy(Protocol):
     @property
     def previous_summary(self) -> StepSummary | None:
         """What was agreed one iteration ago; None in a generation's first iteration."""
+
+    @property
+    def stack_checks(self) -> Sequence[StackCheck]:
+        """What this worker found out about stacks."""
 
     @property
     def skipped_steps(self) -> Any | None:

@@ -26,6 +26,7 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
+from scavenger.cluster import ClusterConfig
 from scavenger.schemas.curves import CurveView, PointView
 from scavenger.schemas.jobs import ConfigView
 
@@ -123,7 +124,7 @@ ALTERNATIVE_COLUMNS = (
 
 def alternatives(curve: CurveView) -> list[tuple[Cell, ...]]:
     """Return a row for each configuration with a name, against the chosen one."""
-    points = {(p.workers, p.global_batch): p for p in curve.points}
+    points = {point.config: point for point in curve.points}
     named = {
         "chosen": curve.chosen,
         "knee" if curve.knee_bends else "least time × cost": curve.knee,
@@ -138,7 +139,7 @@ def alternatives(curve: CurveView) -> list[tuple[Cell, ...]]:
     return [
         (
             name,
-            f"K={point.workers} B={point.global_batch}",
+            str(point.config),
             format_time_to_target(point.time, curve.basis),
             format_cost_to_target(float(point.cost), curve.basis),
             "; ".join([*describe_difference(point, chosen), *point.violations]),
@@ -149,10 +150,10 @@ def alternatives(curve: CurveView) -> list[tuple[Cell, ...]]:
 
 
 def find_point(
-    points: dict[tuple[int, int], PointView], config: ConfigView | None
+    points: dict[ClusterConfig, PointView], config: ConfigView | None
 ) -> PointView | None:
     """Return the point of a configuration, if the curve has one."""
-    return None if config is None else points.get((config.workers, config.global_batch))
+    return None if config is None else points.get(config.config)
 
 
 def describe_difference(point: PointView, chosen: PointView | None) -> list[str]:

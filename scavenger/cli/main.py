@@ -37,6 +37,7 @@ COMMANDS = (
     CommandEntry("watch", "watch:watch", "Show a job until it ends", JOBS, "watch latest"),
     CommandEntry("curve", "curve:curve", "Show time and cost of each configuration", JOBS, "curve digits -o json"),
     CommandEntry("explain", "explain:explain", "Explain a choice against its alternatives", JOBS, "explain latest"),
+    CommandEntry("stacks", "stacks:stacks", "Show what each way of computing a step is worth", JOBS, "stacks latest"),
     CommandEntry("events", "watch:events", "Show what happened to a job, and why", JOBS, "events latest --follow"),
     CommandEntry("export", "export:export", "Write measured series for MLflow or TensorBoard", JOBS, "export latest --to tensorboard runs"),
     CommandEntry("resize", "orders:resize", "Move a job to another configuration", JOBS, "resize digits --to cheapest --yes"),

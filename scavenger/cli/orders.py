@@ -23,7 +23,7 @@ from scavenger.cli.output import (
     text_column,
     word_column,
 )
-from scavenger.schemas.jobs import JobView
+from scavenger.schemas.jobs import ConfigView, JobView
 from scavenger.schemas.orders import PREFERENCES, OrderList, OrderView, Preference
 
 NO_LIMIT = "none"
@@ -216,10 +216,10 @@ def describe_order(order: OrderView) -> str:
     match order.wish:
         case {"to": str(to)}:
             return f"{order.kind} to {to}"
-        case {"to": {"workers": workers, "global_batch": batch}}:
-            return f"{order.kind} to K={workers} B={batch}"
-        case {"workers": workers, "global_batch": batch}:
-            return f"{order.kind} K={workers} B={batch}"
+        case {"to": {"workers": _} as point}:
+            return f"{order.kind} to {ConfigView.model_validate(point)}"
+        case {"workers": _} as point:
+            return f"{order.kind} {ConfigView.model_validate(point)}"
         case {} if order.kind in ("pause", "resume"):
             return order.kind
         case wish:

@@ -25,8 +25,9 @@ from scavenger import money
 from scavenger.cli.help import PipeConsole
 from scavenger.job.fields import format_duration
 from scavenger.schemas.base import MoneyView, View
-from scavenger.schemas.curves import PointView
+from scavenger.schemas.curves import PointView, point_id
 from scavenger.schemas.jobs import ConfigView
+from scavenger.stack import EAGER_NAME
 
 if TYPE_CHECKING:
     from scavenger.client.client import Client
@@ -164,8 +165,8 @@ def names_of(view: View) -> list[str]:
     """
     fields = type(view).model_fields
     if "workers" in fields and "global_batch" in fields and "id" not in fields:
-        config = (getattr(view, name) for name in ("workers", "global_batch"))
-        return ["k{}-b{}".format(*config)]
+        workers, batch = (int(getattr(view, name)) for name in ("workers", "global_batch"))
+        return [point_id(workers, batch, getattr(view, "stack", EAGER_NAME))]
     named = next((name for name in NAMING_FIELDS if name in fields), None)
     if named is not None:
         return [str(getattr(view, named))]
@@ -364,7 +365,7 @@ def format_config(config: ConfigView | PointView | None) -> str:
     >>> format_config(ConfigView(workers=4, global_batch=256))
     'K=4 B=256'
     """
-    return UNKNOWN_VALUE if config is None else f"K={config.workers} B={config.global_batch}"
+    return UNKNOWN_VALUE if config is None else str(config.config)
 
 
 def format_time_to_target(seconds: float, basis: str) -> str:

@@ -144,10 +144,7 @@ def option_labels(point: PointView, curve: CurveView, choice: ConfigView | None)
 
 def is_at(point: PointView, config: ConfigView | None) -> bool:
     """Tell whether a point is of a configuration."""
-    return config is not None and (point.workers, point.global_batch) == (
-        config.workers,
-        config.global_batch,
-    )
+    return config is not None and point.config == config.config
 
 
 def job_plan_facts(made: PlanView) -> list[tuple[str, str]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from scavenger.cluster import ConfigSpace
 from scavenger.job.spec import JobSpec, WeightedObjective
 from scavenger.job.training import DownpourSpec
 from scavenger.learning_rate import prior_kappa
@@ -15,6 +17,7 @@ from scavenger.planning.objectives import make_objective
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import DEFAULT_FRAMEWORK, StoredModel, make_signature
 from scavenger.protocol import StopAtMetric, StopAtProgress
+from scavenger.stack import StackCheck, measured_option
 
 
 def planning_state(
@@ -31,6 +34,7 @@ def planning_state(
     running_machines: int = 0,
     drifted_noise_scale: float | None = None,
     metric_history: tuple[tuple[float, float], ...] = (),
+    stack_checks: Sequence[StackCheck] = (),
 ) -> PlanningState:
     """Put what a job document says beside what is known of the job.
 
@@ -48,11 +52,12 @@ def planning_state(
         running_machines: Machines of its workers that may run.
         drifted_noise_scale: φ in samples that its probes' had drifted to; None while theirs holds.
         metric_history: Reference epochs and value of the target's metric so far, ascending.
+        stack_checks: What its workers found out about stacks.
     """
     stop, rule = spec.stop_rule, spec.learning_rate_scaling.rule
     is_counted = isinstance(stop, StopAtProgress)
     return PlanningState(
-        space=spec.space,
+        space=usable_space(spec, stack_checks, observations),
         objective=objective_within_limits(spec),
         observations=tuple(observations),
         stored=stored,
@@ -124,3 +129,20 @@ def framework_of(spec: JobSpec, told: str = "") -> str:
     """
     framework = told or spec.framework or DEFAULT_FRAMEWORK
     return "" if framework == DEFAULT_FRAMEWORK else framework
+
+
+def usable_space(
+    spec: JobSpec, checks: Sequence[StackCheck], observations: Sequence[Observation]
+) -> ConfigSpace:
+    """Return the grid with the stacks that no worker refused, within what their rounding allows."""
+    if not checks:
+        return spec.space
+    settled = [o.indicators.noise_scale for o in observations if o.has_settled_noise]
+    scale = next((found for found in reversed(settled) if found is not None), None)
+    first, *others = spec.space.stacks
+    known = [
+        measured_option(each.name, [check for check in checks if check.stack == each.name], scale)
+        for each in others
+    ]
+    usable = (option for option in known if option is not None)
+    return replace(spec.space, stacks=(first, *usable))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -48,6 +49,7 @@ from scavenger.job.training import (
     LearningRateField,
     LearningRateSpec,
     ParameterServerSpec,
+    StacksField,
     TrainingStrategyField,
     TrainingStrategySpec,
 )
@@ -61,6 +63,13 @@ from scavenger.protocol import (
     StopAtMetric,
     StopAtProgress,
     StopRule,
+)
+from scavenger.stack import (
+    AUTOMATIC_SHORT_STACKS,
+    AUTOMATIC_STACKS,
+    EAGER_NAME,
+    Stack,
+    measured_option,
 )
 
 MAX_GOAL = 1e15  # a database writes a larger number without its exponent, as no document may
@@ -236,6 +245,8 @@ class JobSpec(SpecModel):
         strategy: How the workers train together.
         lr_scaling: How the learning rate follows the global batch.
         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
+        precision: Whether stacks may compute with fewer bits than the script says.
+        stacks: How each worker may compute a step; ``auto`` tries what may be faster.
         framework: What the script trains with, whose times are no other framework's; None counts
             as PyTorch.
         price: Dollars per worker-hour, or a tariff; None for the price of its machines, which the
@@ -259,9 +270,11 @@ class JobSpec(SpecModel):
     strategy: TrainingStrategyField = Field(AllReduceSpec(), examples=["all_reduce"])
     lr_scaling: LearningRateField = Field(LearningRateSpec(rule="none"), examples=["linear"])
     nan_guard: Literal["on", "off"] = Field("off", examples=["on"])
+    precision: Literal["script", "any"] = Field("script", examples=["any"])
     framework: Annotated[FrameworkName | None, BeforeValidator(require_value)] = Field(
         None, examples=["tensorflow"]
     )
+    stacks: StacksField = Field((EAGER_NAME,), examples=["auto"])
     price: Annotated[PriceField | None, BeforeValidator(require_value)] = Field(
         None, examples=["0.13402 USD/h"]
     )
@@ -300,6 +313,29 @@ class JobSpec(SpecModel):
             )
         return guard
 
+    @field_validator("stacks")
+    @classmethod
+    def _can_be_used(
+        cls, stacks: Literal["auto"] | tuple[str, ...], info: ValidationInfo
+    ) -> Literal["auto"] | tuple[str, ...]:
+        if stacks == (EAGER_NAME,):
+            return stacks
+        if not isinstance(info.data.get("strategy", AllReduceSpec()), AllReduceSpec):
+            raise ValueError(
+                "with servers each script computes its steps as it is written: leave stacks out, "
+                "or write strategy: all_reduce"
+            )
+        if info.data.get("framework") == "tensorflow":
+            raise ValueError("stacks are PyTorch's: leave stacks out with framework: tensorflow")
+        named = () if stacks == "auto" else stacks
+        short = [name for name in named if not Stack.parse(name).keeps_precision]
+        if short and info.data.get("precision") == "script":
+            raise ValueError(
+                f"{short[0]} computes with fewer bits than the script says: write precision: any "
+                "beside it, or leave it out"
+            )
+        return stacks
+
     @field_validator("run")
     @classmethod
     def _can_be_written_down(cls, run: RunSpec, info: ValidationInfo) -> RunSpec:
@@ -315,6 +351,11 @@ class JobSpec(SpecModel):
                     "steps of a script under agent run are its own and are not guarded: leave "
                     "nan_guard out, or let the script open a worker_agent.session()"
                 )
+            if info.data.get("stacks", (EAGER_NAME,)) != (EAGER_NAME,):
+                raise ValueError(
+                    "a script under agent run computes its steps as it is written: leave stacks "
+                    "out, or let the script open a worker_agent.session()"
+                )
         return run
 
     @field_validator("price")
@@ -326,8 +367,15 @@ class JobSpec(SpecModel):
 
     @property
     def space(self) -> ConfigSpace:
-        """The grid of configurations the job may use."""
-        return self.limits.space
+        """The grid of configurations the job may use, with each of its stacks."""
+        return add_stacks(self.limits.space, self.stack_names)
+
+    @property
+    def stack_names(self) -> tuple[str, ...]:
+        """The stacks it may use, the one it starts with first."""
+        if self.stacks != "auto":
+            return self.stacks
+        return AUTOMATIC_STACKS + AUTOMATIC_SHORT_STACKS * (self.precision == "any")
 
     @property
     def reference_batch(self) -> int:
@@ -432,6 +480,15 @@ class JobSpec(SpecModel):
     def document(self) -> dict[str, Any]:
         """Return the document as JSON values; ``validate_job`` reads it as an equal spec."""
         return self.model_dump(mode="json", exclude_none=True)
+
+
+@lru_cache(maxsize=1024)  # asked for as often as the limits' own space
+def add_stacks(space: ConfigSpace, names: tuple[str, ...]) -> ConfigSpace:
+    """Return a grid with each of these stacks."""
+    if names == (EAGER_NAME,):
+        return space
+    options = [measured_option(name, (), None) for name in names]
+    return replace(space, stacks=tuple(option for option in options if option is not None))
 
 
 def _check_single(space: ConfigSpace) -> None:

@@ -1,4 +1,4 @@
-"""Training strategy and learning rate in the job document.
+"""Training strategy, learning rate and stacks in the job document.
 
 The controller launches the parameter servers that the strategy names; every Directive repeats the
 strategy and the ``LearningRateScaling`` that the learning-rate rule stands for.
@@ -6,7 +6,7 @@ strategy and the ``LearningRateScaling`` that the learning-rate rule stands for.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Strict, TypeAdapter
 
@@ -14,6 +14,7 @@ from scavenger.job.fields import SpecModel, require_value
 from scavenger.job.messages import show_value
 from scavenger.learning_rate import LearningRateRule
 from scavenger.protocol import ExchangeInterval, TrainingStrategyName
+from scavenger.stack import Stack
 
 ServerCount = Annotated[int, Strict(), Field(ge=1, le=64)]
 IterationCount = Annotated[int, Strict(), Field(ge=1, le=100_000)]
@@ -160,6 +161,32 @@ class LearningRateSpec(SpecModel):
             else 0.0
         )
 
+
+_STACKS = "auto, or a list such as [eager, bf16+fused]"
+
+
+def _read_stacks(value: object) -> Literal["auto"] | tuple[str, ...]:
+    if value == "auto":
+        return "auto"
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError(f"must be {_STACKS}, got {show_value(value)}")
+    names: dict[str, None] = {}
+    for each in value:
+        if not isinstance(each, str):
+            raise ValueError(f"must be {_STACKS}, got {show_value(each)} in the list")
+        names[str(Stack.parse(each))] = None
+    return tuple(names)
+
+
+def _write_stacks(stacks: Literal["auto"] | tuple[str, ...]) -> str | list[str]:
+    return "auto" if stacks == "auto" else list(stacks)
+
+
+StacksField = Annotated[
+    Literal["auto"] | tuple[str, ...],
+    PlainValidator(_read_stacks, json_schema_input_type=Literal["auto"] | list[str]),
+    PlainSerializer(_write_stacks, return_type=str | list[str], when_used="json"),
+]
 
 _RULE: TypeAdapter[LearningRateRule] = TypeAdapter(LearningRateRule)
 

@@ -101,9 +101,18 @@ class MeasurementColumns:
         """Hardware of each configuration, as in ``hardware_of``."""
         return [hardware_of(self.grid.machine_types[index]) for index in self.grid.type_index]
 
+    @property
+    def stacks(self) -> list[str]:
+        """Stack of each configuration."""
+        return [self.grid.stacks[index] for index in self.grid.stack_index]
+
     def on_hardware(self, hardware: str) -> MeasurementColumns:
         """Return the rows of one kind of hardware."""
         return self.select(np.array([own == hardware for own in self.hardware]))
+
+    def with_stack(self, stack: str) -> MeasurementColumns:
+        """Return the rows of one stack."""
+        return self.select(np.array([own == stack for own in self.stacks]))
 
     def select(self, kept: NDArray[np.bool_]) -> MeasurementColumns:
         """Return some of the rows."""

@@ -21,7 +21,9 @@ from scavenger.cluster import (
     config_columns,
     hardware_of,
 )
+from scavenger.models.stack_factors import FactorColumns, StackFactors, factor_columns
 from scavenger.number_checks import require_not_negative
+from scavenger.stack import EAGER_NAME
 
 # Repeats of one configuration differ by 2-5 % on public data (SCIENCE §3).
 REPEAT_DEVIATION = 0.03
@@ -102,6 +104,8 @@ class StepTimeLaw:
         flatness: r, 1 for a line.
         slowness: By hardware, where the space has several machine types; others count as equal to
             the one the coefficients were fitted on.
+        stacks: Factors on compute of stacks that were measured, by name.
+        reference_stack: The stack that the coefficients were fitted on.
         uncertainty: What the fit leaves open; None for a law that is known, as in a simulation.
     """
 
@@ -114,6 +118,8 @@ class StepTimeLaw:
     overlap: float = 1.0
     flatness: float = 1.0
     slowness: Mapping[str, Slowness] = field(default_factory=dict)
+    stacks: Mapping[str, StackFactors] = field(default_factory=dict)
+    reference_stack: str = EAGER_NAME
     uncertainty: Uncertainty | None = None
 
     def __post_init__(self) -> None:
@@ -151,14 +157,22 @@ class StepTimeLaw:
 
     def compute_times(self, grid: ConfigColumns) -> Floats:
         """Seconds of compute of each configuration (Eq. 9)."""
-        line = smooth_maximum(
-            self.compute_fixed, self.compute_per_sample * grid.local_batch, self.flatness
-        )
-        return np.asarray(line * self._factors(grid, "compute"))
+        fixed, variable = self.compute_parts(grid)
+        return smooth_maximum(fixed, variable, self.flatness)
+
+    def compute_parts(self, grid: ConfigColumns) -> tuple[Floats, Floats]:
+        """Seconds of compute that no batch changes, and those in proportion to it."""
+        fixed = np.full(len(grid), self.compute_fixed)
+        variable = self.compute_per_sample * grid.local_batch
+        stacks = self._stack_columns(grid)
+        if stacks is not None:
+            fixed, variable = fixed * stacks.compute_fixed, variable * stacks.compute_per_sample
+        factors = self._factors(grid, "compute")
+        return fixed * factors, variable * factors
 
     def step_times(self, grid: ConfigColumns) -> Floats:
         """Seconds per iteration of each configuration (Eq. 8)."""
-        return smooth_maximum(self.compute_times(grid), self.total_sync_times(grid), self.overlap)
+        return self._join(grid, self.compute_times(grid), self.total_sync_times(grid))[0]
 
     def total_sync_times(self, grid: ConfigColumns) -> Floats:
         """Seconds of synchronisation of each configuration, with what hides behind compute."""
@@ -200,10 +214,19 @@ class StepTimeLaw:
         """Relative standard deviation of each configuration's predicted seconds; 0 if known."""
         if self.uncertainty is None:
             return np.zeros(len(grid))
-        return self.uncertainty.deviations(self.elasticities(grid))
+        elasticities = self.elasticities(grid)
+        own = self.uncertainty.deviations(elasticities)
+        factors = self._stack_columns(grid)
+        if factors is None:
+            return own
+        return np.asarray(np.sqrt(own**2 + factors.variances(elasticities[:, :2])))
 
     def draw_log_factors(
-        self, grid: ConfigColumns, coefficient_normals: Floats, config_normals: Floats
+        self,
+        grid: ConfigColumns,
+        coefficient_normals: Floats,
+        config_normals: Floats,
+        stack_normals: Floats,
     ) -> Floats:
         """Draw posterior samples: logarithms of factors on each configuration's predicted seconds.
 
@@ -213,12 +236,18 @@ class StepTimeLaw:
                 coefficient.
             config_normals: Standard normal numbers, one row per configuration, one column for each
                 sample: no law is exact, each configuration lies off it in its own way.
+            stack_normals: Standard normal numbers by stack of the grid, sample, and factor.
         """
         if self.uncertainty is None:
             return np.zeros_like(config_normals)
         root = np.linalg.cholesky(np.array(self.uncertainty.covariance))
-        of_law = self.elasticities(grid) @ (coefficient_normals @ root.T).T
-        return np.asarray(self.uncertainty.spread * (of_law + config_normals))
+        elasticities = self.elasticities(grid)
+        of_law = elasticities @ (coefficient_normals @ root.T).T
+        drawn = np.asarray(self.uncertainty.spread * (of_law + config_normals))
+        factors = self._stack_columns(grid)
+        if factors is None:
+            return drawn
+        return drawn + factors.draw_log_factors(elasticities[:, :2], stack_normals)
 
     def elasticities(self, grid: ConfigColumns) -> Floats:
         """Share of each coefficient in a configuration's seconds; every row adds up to 1.
@@ -226,21 +255,33 @@ class StepTimeLaw:
         Slopes times coefficients over seconds, without the slopes: of each smooth maximum a part
         has the share (x / whole)^p.
         """
-        fixed = np.full(len(grid), self.compute_fixed)
-        line = smooth_maximum(fixed, self.compute_per_sample * grid.local_batch, self.flatness)
-        compute = line * self._factors(grid, "compute")
+        fixed, variable = self.compute_parts(grid)
+        compute = smooth_maximum(fixed, variable, self.flatness)
         parts = sync_features(grid, self.growth) * np.array(self.coefficients[2:])
         whole = parts.sum(axis=1)
         sync = whole * self._factors(grid, "sync")
-        total = smooth_maximum(compute, sync, self.overlap)
-        of_compute = quotient_or_zero(compute, total) ** self.overlap
-        of_fixed = of_compute * quotient_or_zero(fixed, line) ** self.flatness
-        of_sync = quotient_or_zero(quotient_or_zero(sync, total) ** self.overlap, whole)
+        total, overlap = self._join(grid, compute, sync)
+        of_compute = quotient_or_zero(compute, total) ** overlap
+        of_fixed = of_compute * quotient_or_zero(fixed, compute) ** self.flatness
+        of_sync = quotient_or_zero(quotient_or_zero(sync, total) ** overlap, whole)
         shares = np.empty((len(grid), len(COEFFICIENT_NAMES)))
         shares[:, 0] = of_fixed
         shares[:, 1] = of_compute - of_fixed
         shares[:, 2:] = parts * of_sync[:, None]
         return shares
+
+    def _join(
+        self, grid: ConfigColumns, compute: Floats, sync: Floats
+    ) -> tuple[Floats, Floats | float]:
+        """Return compute and synchronisation together, and how much they overlap."""
+        joined, stacks = smooth_maximum(compute, sync, self.overlap), self._stack_columns(grid)
+        if stacks is None:
+            return joined, self.overlap
+        overlap = np.where(stacks.is_whole, 1.0, self.overlap)
+        return np.where(stacks.is_whole, compute + sync, joined), overlap
+
+    def _stack_columns(self, grid: ConfigColumns) -> FactorColumns | None:
+        return factor_columns(grid, self.stacks, self.reference_stack)
 
     def _factors(self, grid: ConfigColumns, part: Literal["compute", "sync"]) -> Floats:
         kinds = [self.slowness.get(hardware_of(key), SAME_SPEED) for key in grid.machine_types]
@@ -361,7 +402,11 @@ class AveragedModel:
         return np.asarray(np.sqrt(own + apart))
 
     def draw_log_factors(
-        self, grid: ConfigColumns, coefficient_normals: Floats, config_normals: Floats
+        self,
+        grid: ConfigColumns,
+        coefficient_normals: Floats,
+        config_normals: Floats,
+        stack_normals: Floats,
     ) -> Floats:
         """Draw posterior samples, as ``StepTimeLaw`` does.
 
@@ -372,7 +417,7 @@ class AveragedModel:
         for law, rows in zip(self.laws, self._turns(len(coefficient_normals)), strict=True):
             shift = safe_log(law.step_times(grid)) - mean
             drawn[:, rows] = shift[:, None] + law.draw_log_factors(
-                grid, coefficient_normals[rows], config_normals[:, rows]
+                grid, coefficient_normals[rows], config_normals[:, rows], stack_normals[:, rows]
             )
         return drawn
 

@@ -28,12 +28,15 @@ from scavenger.models.forms import (
 )
 from scavenger.models.iteration_time import (
     COEFFICIENT_NAMES,
+    REPEAT_DEVIATION,
     Slowness,
     StepTimeLaw,
     StepTimeModel,
     Uncertainty,
     average_laws,
 )
+from scavenger.models.stack_factors import StackFactors, fit_stack_factors
+from scavenger.stack import EAGER_NAME
 
 # Forms are weighted by cross-validation errors from here on; fewer points would weigh chance.
 ENOUGH_TO_COMPARE = 5
@@ -110,26 +113,82 @@ def fit_cached(
     table = measurement_columns(measurements, topology)
     if table is None:
         return StepTimeLaw(0.0, 0.0, 0.0, 0.0)
-    own = table.on_hardware(reference_hardware(table))
+    same_stack = table.with_stack(reference_stack(table))
+    own = reference_rows(table)
     candidates = weighted_candidates(measurements, topology, forms)
-    others = {kind: table.on_hardware(kind) for kind in sorted(set(table.hardware))}
-    del others[reference_hardware(table)]
+    others = {kind: same_stack.on_hardware(kind) for kind in sorted(set(same_stack.hardware))}
+    del others[reference_hardware(same_stack)]
     laws = tuple(with_uncertainty(each.law, own, each.errors) for each in candidates)
     compared = tuple(
-        replace(law, slowness={kind: relative_slowness(law, rows) for kind, rows in others.items()})
+        replace(
+            law,
+            slowness={kind: relative_slowness(law, rows) for kind, rows in others.items()},
+            reference_stack=reference_stack(table),
+        )
         for law in laws
     )
-    return average_laws(compared, tuple(each.weight for each in candidates))
+    with_stacks = tuple(replace(law, stacks=measured_stacks(law, table)) for law in compared)
+    return average_laws(with_stacks, tuple(each.weight for each in candidates))
 
 
 @lru_cache(maxsize=256)
 def weighted_candidates(
     measurements: tuple[Measurement, ...], topology: Topology, forms: tuple[StepTimeForm, ...]
 ) -> tuple[FormCandidate, ...]:
-    """Return the forms that explain measurements in order, on the hardware most of them are of."""
+    """Return the forms that explain the measurements that coefficients are fitted on, in order."""
     table = measurement_columns(measurements, topology)
-    return (
-        () if table is None else compare_forms(table.on_hardware(reference_hardware(table)), forms)
+    return () if table is None else compare_forms(reference_rows(table), forms)
+
+
+def reference_rows(table: MeasurementColumns) -> MeasurementColumns:
+    """Return the rows that the coefficients are fitted on: of one stack and one hardware."""
+    own = table.with_stack(reference_stack(table))
+    return own.on_hardware(reference_hardware(own))
+
+
+def reference_stack(table: MeasurementColumns) -> str:
+    """Return eager if any row is of it, or else the stack that most rows are of."""
+    names = table.stacks
+    return max(names, key=lambda name: (name == EAGER_NAME, names.count(name), name))
+
+
+def measured_stacks(law: StepTimeLaw, table: MeasurementColumns) -> dict[str, StackFactors]:
+    """Return the factors of each stack of a table but the one that the law was fitted on.
+
+    Compute is compared, so rows of several workers count where it was measured apart. Where the
+    law's own stack was measured in the same configuration, what the law misses there counts for
+    both.
+    """
+    told = table.select(np.isfinite(table.compute) | (table.grid.workers == 1))
+    compute = np.where(np.isfinite(told.compute), told.compute, told.seconds)
+    missed = compute / law.compute_times(told.grid)
+    configs = [told.grid.config(row) for row in range(len(told))]
+    own = dict(zip(configs, missed.tolist(), strict=True))
+    fixed, variable = law.compute_parts(told.grid)
+    found = {}
+    for name in sorted(set(told.stacks) - {law.reference_stack}):
+        rows = [row for row, stack in enumerate(told.stacks) if stack == name]
+        alike = [replace(configs[row], stack=law.reference_stack) for row in rows]
+        corrections = np.array([own.get(config, 1.0) for config in alike])
+        found[name] = fit_stack_factors(
+            fixed[rows] * corrections,
+            variable[rows] * corrections,
+            law.flatness,
+            compute[rows],
+            REPEAT_DEVIATION,
+        )
+    return found
+
+
+def with_measured_stacks(
+    model: StepTimeModel, measurements: Sequence[Measurement]
+) -> StepTimeModel:
+    """Add the factors of further stacks that were measured to laws that do not know them."""
+    table = measurement_columns(measurements, "all_reduce") if measurements else None
+    if table is None:
+        return model
+    return model.map_laws(
+        lambda law: replace(law, stacks={**law.stacks, **measured_stacks(law, table)})
     )
 
 
@@ -439,7 +498,7 @@ def rescale_laws(model: StepTimeModel, measurements: Sequence[Measurement]) -> S
 
 def rescale_law(law: StepTimeLaw, table: MeasurementColumns) -> StepTimeLaw:
     """Give a law the speed of a table, part by part."""
-    factors = relative_slowness(law, table)
+    factors = relative_slowness(law, table.with_stack(reference_stack(table)))
     scales = np.array([factors.compute] * 2 + [factors.sync] * 3)
     return law.with_coefficients(np.array(law.coefficients) * scales)
 

@@ -97,12 +97,14 @@ def measured_column(grid: ConfigColumns, measured: Mapping[ClusterConfig, float]
     """Return the measured seconds of each configuration, nan where there are none."""
     column = np.full(len(grid), np.nan)
     kinds = {key: number for number, key in enumerate(grid.machine_types)}
+    stacks = {name: number for number, name in enumerate(grid.stacks)}
     for config, seconds in measured.items():
         rows = (
             (grid.workers == config.workers)
             & (grid.global_batch == config.global_batch)
             & (grid.workers_per_machine == config.workers_per_machine)
             & (grid.type_index == kinds.get(config.machine_type, -1))
+            & (grid.stack_index == stacks.get(config.stack, -1))
         )
         column[rows] = seconds
     return column
@@ -235,9 +237,13 @@ def forecast_space(
     price: PriceModel,
     observations: Sequence[Observation],
 ) -> Forecast:
-    """Predict every configuration of a space as columns, the start of the space first."""
+    """Predict the configurations of a space as columns, the start of the space first.
+
+    Those with a stack that was never measured are left out: nothing tells how fast they are.
+    """
     measured = {o.config: o.indicators.step_time for o in observations}
-    return forecast_grid(space_columns(space), model, price, measured)
+    grid = space_columns(space.with_stacks({config.stack for config in measured}))
+    return forecast_grid(grid, model, price, measured)
 
 
 def curve_from_forecast(forecast: Forecast) -> TradeoffCurve:
@@ -283,7 +289,8 @@ def draw_posterior(forecast: Forecast) -> list[PosteriorDraws]:
         return []
     normal = np.random.default_rng(POSTERIOR_SEED).standard_normal((POSTERIOR_DRAWS, 6))
     config_normals = np.array([own_deviations(grid.config(row)) for row in range(len(grid))])
-    of_steps = model.parallel.draw_log_factors(grid, normal[:, :5], config_normals)
+    stack_normals = np.array([own_stack_normals(name) for name in grid.stacks])
+    of_steps = model.parallel.draw_log_factors(grid, normal[:, :5], config_normals, stack_normals)
     of_steps[np.isfinite(forecast.measured)] = 0.0
     rising = model.statistical.rising_share(
         np.append(grid.global_batch, float(model.reference_batch))
@@ -299,6 +306,12 @@ def own_deviations(config: ClusterConfig) -> Floats:
     """Draw a configuration's own deviation in each sample, the same in any space it is in."""
     own = crc32(str(config).encode())
     return np.random.Generator(np.random.Philox(key=own)).standard_normal(POSTERIOR_DRAWS)
+
+
+def own_stack_normals(stack: str) -> Floats:
+    """Draw what a stack's two factors lie off in each sample, the same in any space it is in."""
+    own = np.random.Philox(key=crc32(f"stack {stack}".encode()))
+    return np.random.Generator(own).standard_normal((POSTERIOR_DRAWS, 2))
 
 
 def relative_to_first(values: Floats) -> Floats:

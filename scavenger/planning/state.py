@@ -15,6 +15,7 @@ from scavenger.cluster import ConfigSpace
 from scavenger.measurement.profiling import Observation
 from scavenger.models.epochs import EpochsLaw, FinishedRun, Kappa, LawFamily, fit_epochs_law
 from scavenger.models.forms import Topology
+from scavenger.models.iteration_time_fitting import with_measured_stacks
 from scavenger.models.performance import PerformanceModel, fit_performance
 from scavenger.planning.learning_curve import Extrapolation, extrapolate_learning_curve
 from scavenger.planning.objective import Objective
@@ -277,6 +278,8 @@ def adapt_stored_model(state: PlanningState, stored: StoredModel) -> FittedModel
     """Return a stored model as this job uses it: runs at several batches tell its epochs."""
     model = adapt_model(stored.model, state)
     measured = stored.observations + state.observations
+    own = tuple(observation.measurement for observation in state.observations)
+    model = replace(model, parallel=with_measured_stacks(model.parallel, own))
     runs = state.earlier_runs
     if len({run.global_batch for run in runs}) > 1 and state.laws != "paper":
         model = replace(model, statistical=fit_epochs_law(measured, state.kappa, runs))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from scavenger.cluster import ClusterConfig
 from scavenger.schemas.base import PlainDecimal, View
 from scavenger.schemas.jobs import ConfigView
+from scavenger.stack import EAGER_NAME
 
 
 class LimitChancesView(View):
@@ -23,13 +25,14 @@ class SavingView(View):
     cost: PlainDecimal
 
 
-def point_id(workers: int, global_batch: int) -> str:
+def point_id(workers: int, global_batch: int, stack: str = EAGER_NAME) -> str:
     """Return the name of a configuration among the points of a curve.
 
-    >>> point_id(4, 256)
-    'k4-b256'
+    >>> point_id(4, 256), point_id(1, 32, "bf16+fused")
+    ('k4-b256', 'k1-b32-bf16.fused')
     """
-    return f"k{workers}-b{global_batch}"
+    name = f"k{workers}-b{global_batch}"
+    return name if stack == EAGER_NAME else f"{name}-{stack.replace('+', '.')}"
 
 
 class PointView(View):
@@ -64,6 +67,7 @@ class PointView(View):
     id: str
     workers: int
     global_batch: int
+    stack: str = EAGER_NAME
     noise: float | None
     epochs: float
     compute_time: float
@@ -86,6 +90,11 @@ class PointView(View):
     dominated_by: str | None = None
     saving: SavingView | None = None
 
+    @property
+    def config(self) -> ClusterConfig:
+        """The configuration, as the library has it."""
+        return ClusterConfig(self.workers, self.global_batch, stack=self.stack)
+
 
 class ProbeView(View):
     """One settled probe and what it took; probes are listed in the order in which they ran.
@@ -102,6 +111,7 @@ class ProbeView(View):
 
     workers: int
     global_batch: int
+    stack: str = EAGER_NAME
     noise: float | None
     noise_scale: float | None
     compute_time: float
@@ -222,6 +232,23 @@ class SpentView(View):
     cost: PlainDecimal
 
 
+class StackView(View):
+    """An execution stack that a job may use, and what its workers found out about it.
+
+    Attributes:
+        name: Its name, such as ``bf16+fused``.
+        seconds: Seconds of the longest rehearsal, with compiling; None before any.
+        gradient_error: Largest distance of all gradients from those in float64, relative to their
+            length; None before a rehearsal.
+        refusal: Why the job cannot use it; empty where it can.
+    """
+
+    name: str
+    seconds: float | None = None
+    gradient_error: float | None = None
+    refusal: str = ""
+
+
 class CurveView(View):
     """The cost/time curve of a job: that of its last choice, or a preview before the first one.
 
@@ -248,6 +275,7 @@ class CurveView(View):
         switch: What changing the configuration takes now; None where the job does not run.
         calibration: How good earlier forecasts of this model were; None without any.
         is_finished: Whether the job has ended.
+        stacks: The execution stacks it may use, the one it starts with first.
     """
 
     basis: str
@@ -278,6 +306,7 @@ class CurveView(View):
     switch: SwitchView | None = None
     calibration: CalibrationView | None = None
     is_finished: bool = False
+    stacks: list[StackView] = []
 
 
 class DecisionView(View):

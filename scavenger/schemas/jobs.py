@@ -7,7 +7,9 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Literal
 
+from scavenger.cluster import ClusterConfig
 from scavenger.schemas.base import MoneyView, View
+from scavenger.stack import EAGER_NAME
 
 
 class JobPhase(StrEnum):
@@ -37,13 +39,19 @@ class JobPhase(StrEnum):
 
 
 class ConfigView(View):
-    """A configuration: workers (K) and global batch (B, samples)."""
+    """A configuration: workers (K), global batch (B, samples), and the stack of each worker."""
 
     workers: int
     global_batch: int
+    stack: str = EAGER_NAME
+
+    @property
+    def config(self) -> ClusterConfig:
+        """The configuration, as the library has it."""
+        return ClusterConfig(self.workers, self.global_batch, stack=self.stack)
 
     def __str__(self) -> str:
-        return f"K={self.workers} B={self.global_batch}"
+        return str(self.config)
 
 
 class CostView(View):

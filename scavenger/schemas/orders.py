@@ -23,6 +23,7 @@ from scavenger.job.limits import BatchSize, WorkerCount
 from scavenger.job.messages import show_value
 from scavenger.job.spec import JobSpec, ObjectiveField
 from scavenger.schemas.base import View
+from scavenger.stack import EAGER_NAME, Stack
 
 OrderKind = Literal["resize", "probe", "pause", "resume", "change"]
 
@@ -39,11 +40,19 @@ PREFERENCES: tuple[Preference, ...] = ("knee", "cheapest", "fastest", "auto")
 MAX_REASON = 500
 
 
+def check_stack(text: str) -> str:
+    """Return the name of a stack as it is written everywhere."""
+    return str(Stack.parse(text))
+
+
 class GridPoint(SpecModel):
-    """A configuration by its workers and its global batch in samples."""
+    """A configuration by its workers, its global batch in samples, and the stack of each worker."""
 
     workers: WorkerCount
     global_batch: BatchSize
+    stack: Annotated[str, AfterValidator(check_stack)] = Field(
+        EAGER_NAME, exclude_if=lambda name: name == EAGER_NAME
+    )
 
     @property
     def config(self) -> ClusterConfig:
@@ -52,7 +61,7 @@ class GridPoint(SpecModel):
         Raises:
             ValueError: There are more workers than samples.
         """
-        return ClusterConfig(self.workers, self.global_batch)
+        return ClusterConfig(self.workers, self.global_batch, stack=self.stack)
 
 
 def _read_target(value: object) -> Preference | GridPoint:
@@ -74,7 +83,7 @@ ResizeTarget = Annotated[
     PlainValidator(_read_target, json_schema_input_type=Preference | GridPoint),
     PlainSerializer(
         lambda to: to if isinstance(to, str) else to.model_dump(),
-        return_type=str | dict[str, int],
+        return_type=str | dict[str, int | str],
         when_used="json",
     ),
 ]

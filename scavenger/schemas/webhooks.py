@@ -31,6 +31,7 @@ class EventKind(StrEnum):
     WAITING = "waiting"
     RESUMED = "resumed"
     NOT_FINITE = "not_finite"
+    STACK_REFUSED = "stack_refused"
     HELLO = "hello"
     EXIT = "exit"
     RESTART = "restart"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection
 
 from scavenger.protocol import Role, WorkerSpec
+from scavenger.stack import Stack
 from service.api.dependencies import AppState
 from service.api.problems import ApiProblem
 from service.clouds.storage import CheckpointStorage, checkpoint_settings
@@ -47,7 +49,7 @@ def secrets_for(
 
 
 def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> WorkerSpec:
-    """Return what a machine of a job runs; the document never changes, so this does not either."""
+    """Return what a machine of a job runs, and what it may rehearse before it says hello."""
     run, saved = job.spec.run, checkpoint_settings(job.spec)
     # The agent has parameter servers of its own; scripts of TensorFlow serve themselves.
     has_script = role == "worker" or run.is_under_agent
@@ -66,4 +68,16 @@ def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> Worke
         checkpoint_store=storage.bucket(job.spec) is not None,
         drain=run.drain,
         stall=run.stall,
+        **rehearsal_of(job, role),
     )
+
+
+def rehearsal_of(job: StoredJob, role: Role) -> dict[str, Any]:
+    """Return the stack and the local batch that a new worker will train with, if it has to compile.
+
+    The others train on meanwhile; without that they would wait for it.
+    """
+    chosen = job.chosen
+    if chosen is None or role != "worker" or not Stack.parse(chosen.stack).is_rehearsed:
+        return {}
+    return {"stack": chosen.stack, "local_batch": -(-chosen.global_batch // chosen.workers)}

@@ -181,7 +181,7 @@ class JobMetrics:
     @property
     def config(self) -> ClusterConfig | None:
         applied = self.view.applied
-        return None if applied is None else ClusterConfig(applied.workers, applied.global_batch)
+        return None if applied is None else applied.config
 
 
 SINGLE_GAUGES: Mapping[str, tuple[str, Callable[[JobMetrics], float | None]]] = {

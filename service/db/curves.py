@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import distinct_on
 
 from scavenger.schemas.curves import CalibrationView, CurveView, DecisionView, PointView, point_id
 from scavenger.schemas.jobs import ConfigView, JobPhase
+from scavenger.stack import EAGER_NAME
 from service.db.schema import curves, jobs, outcomes
 
 FIELDS_STORED_ELSEWHERE = {
@@ -174,7 +175,7 @@ def row_to_point(row: dict[str, Any]) -> PointView:
     """Turn what is stored of a point into the point; earlier versions stored less."""
     source = "measured" if row.pop("measured", False) else "predicted"
     meets = {name: row.pop(f"meets_{name}", None) for name in JUDGED_LIMITS}
-    name = point_id(row["workers"], row["global_batch"])
+    name = point_id(row["workers"], row["global_batch"], row.get("stack", EAGER_NAME))
     money = {
         column: f"{row[column]:.7g}" for column in MONEY_COLUMNS if row.get(column) is not None
     }

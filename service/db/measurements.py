@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -15,9 +15,10 @@ from sqlalchemy.dialects.postgresql import distinct_on, insert
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.protocol import Directive, NotFinite, Progress, StopAtMetric
+from scavenger.stack import StackCheck
 from service.db import directives
 from service.db.jobs import group_by_job
-from service.db.schema import divergences, drifts, observations, readings
+from service.db.schema import divergences, drifts, observations, readings, stack_checks
 from service.db.vms import lock_job
 
 
@@ -43,6 +44,7 @@ def record_probe(connection: Connection, job: str, probe: SettledProbe) -> None:
         "job": job,
         "workers": config.workers,
         "global_batch": config.global_batch,
+        "stack": config.stack,
         "has_settled_noise": probe.observation.has_settled_noise,
         "noise": indicators.noise,
         "noise_scale": indicators.noise_scale,
@@ -69,7 +71,7 @@ def probe_of_row(row: Row[Any]) -> SettledProbe:
     """Turn a row into a Probe."""
     return SettledProbe(
         Observation(
-            ClusterConfig(row.workers, row.global_batch),
+            ClusterConfig(row.workers, row.global_batch, stack=row.stack),
             ScalingIndicators(row.noise, row.noise_scale, row.compute_time, row.sync_time),
             row.iterations,
             row.has_settled_noise,
@@ -229,3 +231,25 @@ def record_divergence(
     facts = {"value": found.value, "iteration": found.first}
     query = insert(divergences).values({**row, **facts}).on_conflict_do_nothing()
     return connection.execute(query.returning(divergences.c.job)).first() is not None
+
+
+def record_stack_check(
+    connection: Connection, job: str, worker: str, check: StackCheck, now: datetime
+) -> bool:
+    """Store what a worker found out about a stack; False when that is known already."""
+    row = {"job": job, "worker": worker, "at": now, **asdict(check)}
+    query = insert(stack_checks).values(row).on_conflict_do_nothing()
+    return connection.execute(query.returning(stack_checks.c.job)).first() is not None
+
+
+def stack_checks_of_jobs(
+    connection: Connection, wanted: Collection[str]
+) -> Mapping[str, tuple[StackCheck, ...]]:
+    """Return what was found out about stacks, by job, in the order it was."""
+    query = select(stack_checks).where(stack_checks.c.job.in_(wanted)).order_by(stack_checks.c.at)
+    rows = group_by_job(wanted, connection.execute(query))
+    names = [field.name for field in fields(StackCheck)]
+    return {
+        job: tuple(StackCheck(**{name: getattr(row, name) for name in names}) for row in own)
+        for job, own in rows.items()
+    }

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
+from scavenger.stack import EAGER_NAME
 from service.db.schema import curves, outcomes
 
 COST_COLUMNS = ("cost_low", "cost", "cost_high")
@@ -58,9 +59,12 @@ def chosen_costs(
     spent = (curve.get("spent") or {}).get("cost") if basis == "remaining" else "0"
     if chosen is None or basis not in ("total", "remaining") or spent is None:
         return None
-    configs = zip(points["workers"], points["global_batch"], strict=True)
-    for place, (workers, batch) in enumerate(configs):
-        if (workers, batch) == (chosen["workers"], chosen["global_batch"]):
+    count = len(points["workers"])
+    stacks = points.get("stack", [EAGER_NAME] * count)
+    configs = zip(points["workers"], points["global_batch"], stacks, strict=True)
+    named = (chosen["workers"], chosen["global_batch"], chosen.get("stack", EAGER_NAME))
+    for place, config in enumerate(configs):
+        if config == named:
             left = (Decimal(str(points[name][place])) for name in COST_COLUMNS)
             low, cost, high = (Decimal(spent) + each for each in left)
             return low, cost, high

@@ -346,6 +346,7 @@ observations = Table(
     Column("workers", Integer, primary_key=True),
     Column("global_batch", Integer, primary_key=True),
     Column("has_settled_noise", Boolean, primary_key=True),
+    Column("stack", Text, primary_key=True, server_default="eager"),
     Column("noise", Double),
     Column("noise_scale", Double),
     Column("compute_time", Double, nullable=False),
@@ -380,6 +381,22 @@ divergences = Table(
     Column("value", Text, nullable=False),
     Column("iteration", BigInteger, nullable=False),
     moment_column("at", nullable=False),
+)
+
+# What workers found out about stacks: written by the agent endpoint.
+stack_checks = Table(
+    "stack_checks",
+    metadata,
+    job_column(primary_key=True),
+    Column("stack", Text, primary_key=True),
+    Column("local_batch", Integer, primary_key=True, autoincrement=False),
+    Column("worker", Text, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("gradient_error", Double, nullable=False),
+    Column("refusal", Text, nullable=False),
+    moment_column("at", nullable=False),
+    finite_constraint("seconds"),
+    finite_constraint("gradient_error"),
 )
 
 # The curve each choice was made from, for ever (a trigger): written by the reconciler.

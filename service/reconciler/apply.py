@@ -21,6 +21,7 @@ from scavenger.protocol import Directive
 from scavenger.report import CurveReport
 from scavenger.schemas.jobs import JobPhase
 from scavenger.schemas.orders import ChangeWish, OrderState
+from scavenger.stack import EAGER_NAME
 from service import ledger
 from service.db import curves, directives, jobs, measurements, orders
 from service.db.jobs import StoredJob, record_event
@@ -360,4 +361,5 @@ def event_data(action: Action) -> dict[str, object]:
 
 def config_data(config: ClusterConfig) -> dict[str, object]:
     """Return a configuration as events carry it."""
-    return {"workers": config.workers, "global_batch": config.global_batch}
+    stack = {} if config.stack == EAGER_NAME else {"stack": config.stack}
+    return {"workers": config.workers, "global_batch": config.global_batch, **stack}

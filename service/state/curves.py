@@ -142,9 +142,10 @@ def point_view(reported: ReportedPoint) -> PointView:
     """Show one configuration of a curve."""
     point, rival = reported.point, reported.dominated_by
     return PointView(
-        id=point_id(point.config.workers, point.config.global_batch),
+        id=id_of_config(point.config),
         workers=point.config.workers,
         global_batch=point.config.global_batch,
+        stack=point.config.stack,
         noise=point.noise,
         epochs=point.epochs,
         compute_time=point.compute_time,
@@ -164,8 +165,13 @@ def point_view(reported: ReportedPoint) -> PointView:
         parallel_efficiency=reported.parallel_efficiency,
         statistical_efficiency=reported.statistical_efficiency,
         marginal_price=optional_dollars(reported.marginal_price),
-        dominated_by=None if rival is None else point_id(rival.workers, rival.global_batch),
+        dominated_by=None if rival is None else id_of_config(rival),
     )
+
+
+def id_of_config(config: ClusterConfig) -> str:
+    """Return the name of a configuration among the points of a curve."""
+    return point_id(config.workers, config.global_batch, config.stack)
 
 
 def laws_view(model: PerformanceModel, observations: tuple[Observation, ...]) -> LawsView:

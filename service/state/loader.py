@@ -18,6 +18,7 @@ from scavenger.measurement.steps import StepColumns
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import StoredModel, find_lender
 from scavenger.protocol import StopAtMetric
+from scavenger.stack import StackCheck
 from service.db import (
     directives,
     jobs,
@@ -108,7 +109,9 @@ def load_job_states(
     if has_outlook:
         probes = measurements.probes_of_jobs(connection, ids)
         drifted = measurements.newest_drifts(connection, ids)
-        known = load_knowledge(connection, machine_type, planned, probes)
+        with_stacks = [job.id for job in planned if len(job.spec.space.stacks) > 1]
+        checks = measurements.stack_checks_of_jobs(connection, with_stacks) if with_stacks else {}
+        known = load_knowledge(connection, machine_type, planned, probes, checks)
     else:
         probes, drifted = dict.fromkeys(ids, ()), {}
         known = {job.id: planning_state(job.spec, (), None) for job in planned}
@@ -213,6 +216,7 @@ def load_knowledge(
     machine_type: str,
     wanted: Sequence[StoredJob],
     probes: Mapping[str, tuple[SettledProbe, ...]],
+    checks: Mapping[str, tuple[StackCheck, ...]],
 ) -> Mapping[str, PlanningState]:
     """Return what probes and earlier jobs of its project tell about each job, by job."""
     signatures = {job.id: signature_of(job.spec, machine_type, job.framework) for job in wanted}
@@ -240,6 +244,7 @@ def load_knowledge(
             machine_type=machine_type,
             framework=job.framework,
             metric_history=history.get(job.id, ()),
+            stack_checks=checks.get(job.id, ()),
         )
         for job in wanted
     }

@@ -24,6 +24,7 @@ from scavenger.schemas.orders import (
     ResumeWish,
     Wish,
 )
+from scavenger.stack import EAGER_NAME
 from service import ledger
 from service.db.jobs import StoredJob
 from service.state.job_state import JobState
@@ -107,11 +108,13 @@ def target_objection(state: JobState, wish: ResizeWish | ProbeWish) -> OrderObje
 def config_objection(state: JobState, point: GridPoint, field: str) -> OrderObjection | None:
     """Return why a configuration is none of the job's, or more than its money pays."""
     space = state.job.spec.space
-    named = f"K={point.workers} B={point.global_batch}"
+    stack = "" if point.stack == EAGER_NAME else f" {point.stack}"
+    named = f"K={point.workers} B={point.global_batch}{stack}"
     if point.global_batch < point.workers or point.config not in space:
         near = nearest(point, space)
         why = f"{named} is not among the configurations that the limits allow"
-        if point.workers in space.workers and point.global_batch in space.global_batches:
+        is_on_grid = point.workers in space.workers and point.global_batch in space.global_batches
+        if is_on_grid and any(point.stack == each.name for each in space.stacks):
             part = -(-point.global_batch // point.workers)
             why = f"{named} does not fit limits.memory, with {part} samples a worker"
         return OrderObjection("wish", f"{why}: the nearest is {near}", field)
@@ -126,14 +129,16 @@ def config_objection(state: JobState, point: GridPoint, field: str) -> OrderObje
 def nearest(point: GridPoint, configs: Iterable[ClusterConfig]) -> ClusterConfig:
     """Return the configuration that differs least, in doublings of workers and of batch.
 
+    One with the same stack is nearer than any other.
+
     >>> wanted = GridPoint(workers=3, global_batch=100)
     >>> str(nearest(wanted, [ClusterConfig(1, 96), ClusterConfig(4, 96)]))
     'K=4 B=96'
     """
 
-    def distance(config: ClusterConfig) -> float:
+    def distance(config: ClusterConfig) -> tuple[bool, float]:
         workers, batch = config.workers / point.workers, config.global_batch / point.global_batch
-        return abs(math.log2(workers)) + abs(math.log2(batch))
+        return config.stack != point.stack, abs(math.log2(workers)) + abs(math.log2(batch))
 
     return min(configs, key=lambda config: (distance(config), config))
 
@@ -160,7 +165,8 @@ def forecast_objection(state: JobState, config: ClusterConfig) -> OrderObjection
     within = [each for each, cost in costs.items() if cost <= left.money]
     if config in within or not within:
         return None
-    near = nearest(GridPoint(workers=config.workers, global_batch=config.global_batch), within)
+    wanted = GridPoint(workers=config.workers, global_batch=config.global_batch, stack=config.stack)
+    near = nearest(wanted, within)
     why = (
         f"{config} is expected to cost ${costs[config]:.2f} more, and max_cost leaves "
         f"${left.money:.2f}: the nearest within it is {near}"

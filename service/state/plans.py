@@ -130,9 +130,7 @@ def check_plan(spec: JobSpec, plan: JobPlan, curve: CurveView) -> list[str]:
     guessed = [
         point
         for point in curve.points
-        if chosen is not None
-        and (point.workers, point.global_batch) == (chosen.workers, chosen.global_batch)
-        and point.source == "extrapolated"
+        if chosen is not None and point.config == chosen and point.source == "extrapolated"
     ]
     if guessed and not isinstance(spec.strategy, DownpourSpec):
         found.append(f"{chosen} lies outside the range that was measured: expect larger errors")

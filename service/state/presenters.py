@@ -17,7 +17,14 @@ from scavenger.measurement.steps import StepColumns
 from scavenger.money import forecast_dollars
 from scavenger.planning.transfer import StoredModel
 from scavenger.schemas.base import MoneyView
-from scavenger.schemas.curves import CalibrationView, CurveView, ProbeView, ResizeView, SwitchView
+from scavenger.schemas.curves import (
+    CalibrationView,
+    CurveView,
+    ProbeView,
+    ResizeView,
+    StackView,
+    SwitchView,
+)
 from scavenger.schemas.jobs import (
     AdviceView,
     ConfigView,
@@ -29,6 +36,7 @@ from scavenger.schemas.jobs import (
 )
 from scavenger.schemas.models import StoredModelView
 from scavenger.schemas.orders import OrderView
+from scavenger.stack import StackCheck
 from service import ledger
 from service.clouds.storage import CheckpointStorage
 from service.db import telemetry
@@ -182,6 +190,7 @@ def curve_view_of_job(
     resizes: Sequence[PublishedDirective],
     usual_pause: float = 0.0,
     calibration: CalibrationView | None = None,
+    stack_checks: Sequence[StackCheck] = (),
 ) -> CurveView:
     """Show a curve with where its job is, and how its points came to be.
 
@@ -192,6 +201,7 @@ def curve_view_of_job(
         resizes: Every Directive of the job.
         usual_pause: Seconds a resize takes with the job's cloud, before this job had one.
         calibration: How good earlier forecasts of its model were.
+        stack_checks: What its workers found out about stacks.
     """
     directive = None if job.phase.is_final or not resizes else resizes[-1].directive
     shown = {
@@ -201,8 +211,20 @@ def curve_view_of_job(
         "switch": None if directive is None else switch_view(job, resizes, usual_pause),
         "calibration": calibration,
         "is_finished": job.phase.is_final,
+        "stacks": [stack_view(name, stack_checks) for name in job.spec.stack_names],
     }
     return drawn.model_copy(update=shown)
+
+
+def stack_view(name: str, checks: Sequence[StackCheck]) -> StackView:
+    """Show a stack with what was found out about it."""
+    own = [check for check in checks if check.stack == name]
+    return StackView(
+        name=name,
+        seconds=max((check.seconds for check in own), default=None),
+        gradient_error=max((check.gradient_error for check in own), default=None),
+        refusal=next((check.refusal for check in own if check.refusal), ""),
+    )
 
 
 def order_view(order: StoredOrder) -> OrderView:
@@ -253,6 +275,7 @@ def probe_view(probe: SettledProbe) -> ProbeView:
     return ProbeView(
         workers=config.workers,
         global_batch=config.global_batch,
+        stack=config.stack,
         noise=indicators.noise,
         noise_scale=indicators.noise_scale,
         compute_time=indicators.compute_time,

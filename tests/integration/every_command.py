@@ -65,6 +65,7 @@ LINES: dict[str, Line | None] = {
     "doctor": Line("doctor --home {place}", DiagnosticsView, ExitCode.OTHER, asks=False),
     "plan": Line("plan {place}/job.yaml", PlanView),
     "explain": Line(f"explain {JOB}", ShownCurve, lacking=f"explain {UNKNOWN}"),
+    "stacks": Line(f"stacks {JOB}", ShownCurve, lacking=f"stacks {UNKNOWN}"),
     "submit": Line("submit {place}/job.yaml", JobView),
     "list": Line("list", JobList),
     "show": Line(f"show {JOB}", JobView, lacking=f"show {UNKNOWN}"),

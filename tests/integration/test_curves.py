@@ -193,7 +193,10 @@ def test_a_job_that_is_advised_shows_the_curve_of_its_advice(
             record_action(connection, "local", life.look(), action)
     shown = answer(client)
     assert shown["why"].startswith(f"advice: K={shown['knee']['workers']} ")
-    assert (shown["decision"], shown["chosen"]) == (2, {"workers": 1, "global_batch": 32})
+    assert (shown["decision"], shown["chosen"]) == (
+        2,
+        {"workers": 1, "global_batch": 32, "stack": "eager"},
+    )
     teach(engine, 3)
     assert answer(client) == shown
 
@@ -212,7 +215,7 @@ def test_what_is_chosen_anew_shows_what_was_left(client: TestClient, engine: Eng
         left = life.look()
     shown = answer(client)
     assert (shown["basis"], shown["why"]) == ("remaining", again.why)
-    assert shown["chosen"] == {"workers": 2, "global_batch": 128}
+    assert shown["chosen"] == {"workers": 2, "global_batch": 128, "stack": "eager"}
     assert shown["source"] == "4 probes of this job, and a noise that drifted"
     spent = Decimal(shown["spent"]["cost"])
     assert Decimal(shown["limits"]["max_cost"]) == 9 - spent
@@ -257,7 +260,7 @@ def test_a_job_names_the_knee_where_it_trains_on_another_configuration(
     runs = client.get("/v1/jobs/job_1").json()["applied"]
     assert drawn is not None
     assert runs is not None
-    other = {"workers": 1, "global_batch": 32}
+    other = {"workers": 1, "global_batch": 32, "stack": "eager"}
     assert runs != other
     for job, knee, bends, told in (
         ("job_1", other, True, other),

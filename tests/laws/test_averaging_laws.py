@@ -159,7 +159,8 @@ def test_the_unit_of_time_does_not_matter_to_an_average(model, unit):
 def test_each_law_has_as_many_samples_as_it_has_weight(model):
     known = model.map_laws(lambda law: replace(law, uncertainty=None))
     count, normal = 64, np.random.default_rng(0).standard_normal((64, 5))
-    drawn = known.draw_log_factors(GRID, normal, np.zeros((len(GRID), count)))
+    still = np.zeros((len(GRID.stacks), count, 2))
+    drawn = known.draw_log_factors(GRID, normal, np.zeros((len(GRID), count)), still)
     seconds = np.exp(drawn) * known.step_times(GRID)[:, None]
     for law, weight in zip(known.laws, known.weights, strict=True):
         is_own = np.isclose(seconds, law.step_times(GRID)[:, None], rtol=1e-9).all(axis=0)

@@ -36,6 +36,8 @@ envs = st.builds(
     deadline_file=st.none() | words,
     owns_computer=st.booleans(),
     metadata=st.none() | st.sampled_from(get_args(MetadataService)),
+    stack=words,
+    local_batch=st.integers(0, 1 << 20),
     ca=st.none() | words,
 )
 

@@ -223,7 +223,7 @@ def test_the_tree_is_complete():
     expected = (
         "agent cancel cost curve dashboard demo doctor evaluate events explain export "
         "fit init limit list logs offers orders pause plan probe resize resume serve show "
-        "simulate submit version watch"
+        "simulate stacks submit version watch"
     )
     assert expected.split() == COMMANDS
 

@@ -524,6 +524,39 @@ SECRET = (
             "run: steps of a script under agent run are its own and are not guarded: leave "
             "nan_guard out, or let the script open a worker_agent.session()",
         ),
+        (
+            {"stacks": "fast"},
+            'stacks: must be auto, or a list such as [eager, bf16+fused], got "fast"',
+        ),
+        ({"stacks": []}, "stacks: must be auto, or a list such as [eager, bf16+fused], got a list"),
+        ({"stacks": [3]}, "stacks: must be auto, or a list such as [eager, bf16+fused], got 3 in"),
+        (
+            {"stacks": ["eager", "faster"]},
+            "stacks: no stack has a part 'faster': write a sum of eager, channels_last, bf16,",
+        ),
+        (
+            {"stacks": ["compiled+compiled_whole"]},
+            "stacks: a stack has one way to compile: choose compiled or compiled_whole",
+        ),
+        (
+            {"stacks": ["eager", "bf16+fused"]},
+            "stacks: bf16+fused computes with fewer bits than the script says: write precision: "
+            "any beside it, or leave it out",
+        ),
+        (
+            {"stacks": "auto", "strategy": "parameter_server"},
+            "stacks: with servers each script computes its steps as it is written: leave stacks "
+            "out, or write strategy: all_reduce",
+        ),
+        (
+            {"stacks": "auto", "framework": "tensorflow"},
+            "stacks: stacks are PyTorch's: leave stacks out with framework: tensorflow",
+        ),
+        (
+            {"stacks": "auto", "run": {"command": ["scavenger", "agent", "run", "--", "python"]}},
+            "run: a script under agent run computes its steps as it is written: leave stacks out,",
+        ),
+        ({"precision": "low"}, 'precision: must be script or any, got "low"'),
         ({"lr_scaling": []}, "lr_scaling: must be none, linear, sqrt or adascale, got a list"),
         (
             {"lr_scaling": {"rule": "linaer"}},

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
@@ -26,7 +26,7 @@ from torch.distributed import ProcessGroup, ProcessGroupGloo
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive, Member
-from scavenger.stack import EAGER, Stack
+from scavenger.stack import REHEARSED_PARTS, Stack, StackCheck
 from worker_agent.errors import GenerationBroken, StateRefused
 from worker_agent.frameworks import (
     BatchSlice,
@@ -45,6 +45,7 @@ from worker_agent.pytorch.optimizer_hooks import (
 )
 from worker_agent.pytorch.process_group import AbortableGroup, TorchStore, run_abortable
 from worker_agent.pytorch.reducer import IterationMeasurement, Reducer
+from worker_agent.pytorch.stacks.rehearsal import StackRehearsal
 from worker_agent.pytorch.stacks.switch import PreparedScript, StackSwitch
 from worker_agent.pytorch.state import TrainingState, reseed_worker
 from worker_agent.pytorch.suppressed_steps import SuppressedSteps
@@ -113,6 +114,9 @@ class AllReduceStrategy:
         self.calls = SuppressedSteps(context.extra_state, self._counts_nothing, self._is_open)
         script = PreparedScript(model, optimizer, context.extra_state.get("scaler"))
         self.stacks = StackSwitch(script)
+        self.rehearsals = StackRehearsal(
+            self.stacks, context.extra_state, lambda: context.on_work(is_called_by_script=True)
+        )
         self.reducer.watch_forward(model)
         StepHook(optimizer, self._guard_step)
         self.guard = FiniteGuard(optimizer, self._norm_of_mean)
@@ -129,7 +133,7 @@ class AllReduceStrategy:
         members = directive.members
         self.others = [member for member in members if member.worker != self.rendezvous.worker]
         # Before the members compare the layouts of their weights.
-        self._use_stack(Stack.parse(directive.stack))
+        self._use_stack(Stack.parse(directive.config.stack))
         group: ProcessGroup | None = None
         if self.taken is not None and (is_new or self.taken.iteration > progress.iteration):
             progress, is_new = self.taken, False  # it was for a generation that then broke
@@ -163,6 +167,14 @@ class AllReduceStrategy:
         self.reducer.regroup(group, role.rank, len(members))
         return progress
 
+    def rehearsal(
+        self, batches: Sequence[int], stack: Stack | None = None
+    ) -> AbstractContextManager[None] | None:
+        if stack is not None:
+            self._use_stack(stack)
+        is_needed = self.rehearsals.is_needed(batches)
+        return self.rehearsals.opened(batches) if is_needed else None
+
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         self.is_partial_slice = not part.is_last
         self.reducer.begin(part, flags)
@@ -179,6 +191,10 @@ class AllReduceStrategy:
         self.previous_summary = self._read_outcome()
         self.unread_outcome = (measured, self.reducer.rows_of_workers())
         return True
+
+    @property
+    def stack_checks(self) -> Sequence[StackCheck]:
+        return self.rehearsals.checks
 
     @property
     def skipped_steps(self) -> Tensor | None:
@@ -230,12 +246,13 @@ class AllReduceStrategy:
             optimizer.zero_grad(set_to_none=True)
 
     def _use_stack(self, stack: Stack) -> None:
-        """Change to a stack; one that this script cannot run with is left out."""
-        why = self.stacks.refusal(stack)
-        if why is not None:
-            log.warning("the stack %s is left out: %s; training goes on eager", stack, why)
-            stack = EAGER
-        self.stacks.change(stack)
+        """Change to a stack; parts that this script cannot run with are left out."""
+        if stack in self.rehearsals.refused:
+            stack = stack.without(REHEARSED_PARTS)
+        why_not = self.stacks.refusals(stack)
+        if why_not:
+            self.rehearsals.note_refusal(stack, why_not)
+        self.stacks.change(stack.without(why_not.keys()))
 
     def _norm_of_mean(self) -> Tensor | None:
         return None if self._counts_nothing() else self.reducer.norm_of_mean()
@@ -243,9 +260,11 @@ class AllReduceStrategy:
     def _counts_nothing(self) -> bool:
         """Whether this pass of the loop body must not count.
 
-        It is half an iteration, one that will be redone, or one whose samples some worker has
-        skipped, as all workers do then so that replicas stay equal.
+        It is half an iteration, one that will be redone, a rehearsal, or one whose samples some
+        worker has skipped, as all workers do then so that replicas stay equal.
         """
+        if self.rehearsals.is_open:
+            return True
         is_redone = self.reducer.measured.failure is not None
         return self.is_partial_slice or is_redone or self.reducer.is_skipped_by_any()
 

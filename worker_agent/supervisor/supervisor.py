@@ -96,6 +96,8 @@ def compose_worker_env(booted_with: WorkerEnv, enrolled: EnrolmentReply) -> Work
         checkpoint_every=worker.checkpoint_every,
         checkpoint_keep=worker.checkpoint_keep,
         checkpoint_store=worker.checkpoint_store,
+        stack=worker.stack,
+        local_batch=worker.local_batch,
     )
 
 

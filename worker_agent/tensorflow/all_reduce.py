@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scavenger.protocol import Directive, Member
+from scavenger.stack import Stack, StackCheck
 from worker_agent.errors import GenerationBroken, UnsupportedModel
 from worker_agent.frameworks import (
     BatchSlice,
@@ -108,6 +109,9 @@ class MeshAllReduce:
         self.reducer.nan_guard = directive.nan_guard
         return progress
 
+    def rehearsal(self, batches: Sequence[int], stack: Stack | None = None) -> None:
+        """Rehearse nothing: the job document refuses stacks here."""
+
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         self.reducer.begin(part, flags)
 
@@ -120,6 +124,10 @@ class MeshAllReduce:
         self.previous_summary = None if self.latest is None else summarise(self.latest)
         self.latest = measured
         return True
+
+    @property
+    def stack_checks(self) -> Sequence[StackCheck]:
+        return ()
 
     @property
     def skipped_steps(self) -> int:

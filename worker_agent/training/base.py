@@ -43,6 +43,7 @@ class JobSession(Session, Generic[S]):
     Attributes:
         finished: How training ended for this worker; None while it trains.
         is_leaving: Whether this process received SIGTERM.
+        is_rehearsing: Whether the loop body runs without counting.
 
     Args:
         settings: Settings of this machine.
@@ -58,12 +59,14 @@ class JobSession(Session, Generic[S]):
         self.recorder = StepRecorder()
         self.read_ahead = ReadAheadDetector()
         self.finished: FinishReason | None = None
-        self.is_leaving = False
+        self.is_leaving = self.is_rehearsing = False
         self.boundary_at = 0.0
         self.sigterm_listener: SigtermListener | None = None
 
     def log(self, **metrics: Loggable) -> None:
         """Record named values; tensors are read one iteration later, without waiting."""
+        if self.is_rehearsing:
+            return
         try:
             self.recorder.log(metrics, self.iteration + 1)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -116,12 +119,17 @@ class JobSession(Session, Generic[S]):
             raise RuntimeError("call prepare(model, optimizer) before batches()")
         self.boundary_at = time.perf_counter()
         self.read_ahead.on_request()
+        yield from self._rehearse_early(self.strategy, order)
         self._start(self.strategy)
         try:
             while self.finished is None:
                 yield from self._iteration(self.strategy, order)
         except GeneratorExit:
             self.finished = self.finished or self._reason_to_break()
+
+    def _rehearse_early(self, strategy: S, order: SampleOrder) -> Iterator[Any]:
+        """Rehearse what this worker will probably be ordered, before it says hello."""
+        yield from ()
 
     def _hand(self, order: SampleOrder, share: SampleRange) -> Iterator[Any]:
         """Yield a batch to the script, and notice that it asks for the next one."""

@@ -10,12 +10,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scavenger.protocol import Directive, FinishReason, Progress, Regrouped, StopAtMetric
+from scavenger.protocol import (
+    MAX_STACK_CHECKS,
+    Directive,
+    FinishReason,
+    Progress,
+    Regrouped,
+    StopAtMetric,
+)
+from scavenger.stack import Stack
 from scavenger.worker_env import WorkerEnv
 from worker_agent.errors import StateRefused
 from worker_agent.frameworks import (
@@ -92,6 +101,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
         whole = SampleRange(self.progress.samples, config.global_batch)
         mine = whole.split(config.workers)[self._rank]
         parts = mine.split(2) if self._is_split(mine) else (mine,)
+        yield from self._rehearse(strategy, order, mine)
         if self.regrouped is not None:
             self._report_entry(self.regrouped)
         # With one worker, two halves of a batch are the two shards that noise needs (Eq. 2).
@@ -105,6 +115,35 @@ class ElasticSession(JobSession[TrainingStrategy]):
             yield from self._hand(order, part)
         self._boundary(strategy, self._members)
 
+    def _rehearse(
+        self, strategy: TrainingStrategy, order: SampleOrder, mine: SampleRange
+    ) -> Iterator[Any]:
+        """Let the script run its loop body once without counting it, if its stack is new."""
+        halves = mine.split(2) if self._may_split(mine) else ()
+        rehearsal = strategy.rehearsal([part.count for part in (mine, *halves)])
+        if rehearsal is not None:
+            yield from self._run_rehearsal(rehearsal, order, mine)
+
+    def _rehearse_early(self, strategy: TrainingStrategy, order: SampleOrder) -> Iterator[Any]:
+        batch = self.settings.local_batch
+        if batch == 0:
+            return
+        rehearsal = strategy.rehearsal([batch], Stack.parse(self.settings.stack))
+        if rehearsal is not None:
+            yield from self._run_rehearsal(rehearsal, order, SampleRange(0, batch))
+
+    def _run_rehearsal(
+        self, rehearsal: AbstractContextManager[None], order: SampleOrder, share: SampleRange
+    ) -> Iterator[Any]:
+        self.heartbeat.publish_phase(TrainingPhase.WAITING)
+        self.is_rehearsing = True
+        try:
+            with rehearsal:
+                yield from self._hand(order, share)
+        finally:
+            self.is_rehearsing = False
+            self.heartbeat.publish_phase(TrainingPhase.TRAINING)
+
     def _flags(self) -> ControlFlags:
         factor = self.learning_rate.leader_factor(self._current_directive, self.progress)
         return ControlFlags(
@@ -112,10 +151,12 @@ class ElasticSession(JobSession[TrainingStrategy]):
         )
 
     def _is_split(self, mine: SampleRange) -> bool:
+        every = self._current_directive.split_every
+        return self._may_split(mine) and self.progress.iteration % every == 0
+
+    def _may_split(self, mine: SampleRange) -> bool:
         directive = self._current_directive
-        every = directive.split_every
-        is_alone = directive.config.workers == 1 and mine.count > 1
-        return is_alone and every > 0 and self.progress.iteration % every == 0
+        return directive.config.workers == 1 and mine.count > 1 and directive.split_every > 0
 
     def _boundary(self, strategy: TrainingStrategy, membership: Membership) -> None:
         """Count the iteration, report its measurements, and change generation if agreed."""
@@ -274,6 +315,12 @@ class ElasticSession(JobSession[TrainingStrategy]):
         pause, self.regrouped = self._next_step_time(), None
         news = replace(regrouped, pause=pause) if self._rank == 0 else None
         self.reporter.update_progress(self._message(), regrouped=news)
+
+    def _message(self) -> Progress:
+        message = super()._message()
+        if self.strategy is None or not self.strategy.stack_checks:
+            return message
+        return replace(message, stack_checks=tuple(self.strategy.stack_checks)[:MAX_STACK_CHECKS])
 
     def _on_directive(self, directive: Directive) -> None:
         if self.membership is not None:

@@ -288,6 +288,7 @@ class SimulationRun:
         self.config = decide(state).config
         self.machines = PaidMachines(self.config)
         self.progress_per_iteration = 0.0
+        self.ready_stacks = {self.config.stack}
 
     def search(self) -> TrainOn | None:
         """Probe until ``decide`` returns a choice, then resize to it; None if training ended."""
@@ -409,7 +410,16 @@ class SimulationRun:
         if not self.job.is_finished:
             both = resize_price_per_hour(self.config, self.machines.held, self.state.price)
             self.config = config
-            self.record_interval(SimulatedInterval(config, "pause", self.overheads.pause, both, 0))
+            pause = self.overheads.pause + self.setup_seconds(config.stack)
+            self.record_interval(SimulatedInterval(config, "pause", pause, both, 0))
+
+    def setup_seconds(self, stack: str) -> float:
+        """Return what a stack takes until it can be trained with; nothing the second time."""
+        options = {option.name: option for option in self.state.space.stacks}
+        if stack in self.ready_stacks or stack not in options:
+            return 0.0
+        self.ready_stacks.add(stack)
+        return options[stack].setup_seconds
 
     @property
     def mean_step_time(self) -> float:

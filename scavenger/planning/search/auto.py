@@ -6,18 +6,27 @@ that measures like an earlier one may end its search after the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from scavenger.cluster import ClusterConfig, ConfigColumns, ConfigSpace, Floats, config_columns
+from scavenger.cluster import (
+    ClusterConfig,
+    ConfigColumns,
+    ConfigSpace,
+    Floats,
+    config_columns,
+)
+from scavenger.errors import NothingFeasible
+from scavenger.planning.curve import TradeoffCurve, curve_from_forecast, forecast_grid
 from scavenger.planning.search.corners import format_corner_count
 from scavenger.planning.search.design import space_filling_order
 from scavenger.planning.search.strategy import (
     Probe,
     TrainOn,
+    choose_by_probes,
     choose_by_stored_model,
     choose_config,
     fit_own_or_stored,
@@ -28,6 +37,7 @@ from scavenger.planning.state import (
     FittedModel,
     PlanningState,
     adapt_model,
+    adapt_stored_model,
     describe_probes,
     format_job_count,
     format_probe_count,
@@ -53,8 +63,8 @@ class AutoSearch:
 
     def search(self, state: PlanningState) -> Probe | TrainOn:
         stored = state.stored
-        if stored is not None and stored.covers(state.space) and not state.observations:
-            return choose_by_stored_model(state, stored)
+        if stored is not None and stored.covers(state.space) and not has_probed_first_stack(state):
+            return probe_if_worth_it(state, choose_by_stored_model(state, stored))
         reason = "corners come first, then what is worth its price"
         if stored is not None:
             reason = "the stored model does not span this space, so corners are probed"
@@ -63,29 +73,71 @@ class AutoSearch:
             similar = find_similar_model(state)
             if similar is not None:
                 return choose_by_transfer(state, similar)
-            # The first probe may show that another job measures alike, and end the search.
+            of_stack = stack_probe_on_fewest_workers(state, first)
+            if of_stack is not None:
+                return of_stack
+            # The first probe may show that another job measures alike, and end the search. Probes
+            # of stacks may come before machines are added.
             is_last = not state.observations and any(
                 other.covers(state.space) for other in state.comparable_models
             )
-            return replace(first, next_config=None) if is_last else first
-        value = value_of_next_probe(state, first)
-        if value is None or value.gain <= 0:
-            return first
-        why = (
-            f"one more probe, {value.config}: choosing better after it is expected to save "
-            f"{value.saving:.1%} of the job, and it takes {value.relative_cost:.1%}"
-        )
-        return Probe(value.config, why)
+            is_open = is_last or len(state.space.stacks) > 1
+            return replace(first, next_config=None) if is_open else first
+        return probe_if_worth_it(state, first)
 
     def fit(self, state: PlanningState) -> FittedModel | None:
         similar = find_similar_model(state)
-        return (
-            fit_own_or_stored(state) if similar is None else transfer_similar_model(state, similar)
-        )
+        if similar is not None:
+            return transfer_similar_model(state, similar)
+        stored = state.stored
+        if stored is not None and stored.covers(state.space) and not has_probed_first_stack(state):
+            return adapt_stored_model(state, stored)
+        return fit_own_or_stored(state)
 
     def describe(self, space: ConfigSpace) -> str:
         first = format_corner_count(space, FIRST_CORNERS)
         return f"a stored model if one fits, or else probes of {first} and what pays"
+
+
+def has_probed_first_stack(state: PlanningState) -> bool:
+    """Whether this job has measured the stack it starts with, and not only further ones."""
+    first = state.space.stacks[0].name
+    return any(observation.config.stack == first for observation in state.observations)
+
+
+def stack_probe_on_fewest_workers(state: PlanningState, corner: Probe) -> Probe | None:
+    """Return a probe of a further stack that pays before machines are added for a corner.
+
+    Once they run, each probe on fewer workers would pay for machines that wait.
+    """
+    fewest = state.space.start.workers
+    if not state.observations or corner.config.workers == fewest:
+        return None
+    probed = {observation.config for observation in state.observations}
+    candidates = unprobed_stacks(state, probed)
+    if not candidates:
+        return None
+    try:
+        run = choose_by_probes(state)
+    except NothingFeasible:  # more workers may meet the limits
+        return None
+    value = value_of_probes(state, run, candidates)
+    return None if value is None or value.gain <= 0 else probe_of_value(value)
+
+
+def probe_if_worth_it(state: PlanningState, run: TrainOn) -> Probe | TrainOn:
+    """Return the probe that is worth most, or what would be trained on if none pays."""
+    value = value_of_next_probe(state, run)
+    return run if value is None or value.gain <= 0 else probe_of_value(value)
+
+
+def probe_of_value(value: ProbeValue) -> Probe:
+    """Return the probe, with what it is worth."""
+    why = (
+        f"one more probe, {value.config}: choosing better after it is expected to save "
+        f"{value.saving:.1%} of the job, and it takes {value.relative_cost:.1%}"
+    )
+    return Probe(value.config, why)
 
 
 def find_similar_model(state: PlanningState) -> StoredModel | None:
@@ -132,14 +184,60 @@ def choose_by_transfer(state: PlanningState, similar: StoredModel) -> Probe | Tr
 
 def value_of_next_probe(state: PlanningState, run: TrainOn) -> ProbeValue | None:
     """Return what the best further probe is worth; None when there is nothing left to weigh."""
-    probed = {observation.config for observation in state.observations}
-    if len(probed) >= len(state.space.corners()) + MAX_EXTRA_PROBES:
-        return None
-    drawn = [point.config for point in run.curve.points]
-    order = space_filling_order(drawn, MAX_PROBE_CANDIDATES + len(probed))
-    candidates = [config for config in order if config not in probed]
+    probed = {observation.config for observation in run.fitted.observations}
+    candidates = [*unprobed_configs(state, run, probed), *unprobed_stacks(state, probed)]
+    return value_of_probes(state, run, candidates)
+
+
+def value_of_probes(
+    state: PlanningState, run: TrainOn, candidates: Sequence[ClusterConfig]
+) -> ProbeValue | None:
+    """Return what the best of some probes is worth; None without any."""
     costs = relative_probe_costs(state, run, candidates)
-    return best_probe(run.curve, state.objective.time_weight, costs)
+    return best_probe(
+        with_unmeasured_stacks(state, run, candidates), state.objective.time_weight, costs
+    )
+
+
+def with_unmeasured_stacks(
+    state: PlanningState, run: TrainOn, candidates: Sequence[ClusterConfig]
+) -> TradeoffCurve:
+    """Return a curve with the stacks that were never measured, which no choice can name yet."""
+    drawn = [point.config for point in run.curve.points]
+    known, first = {config.stack for config in drawn}, state.space.stacks[0].name
+    missing = [stack.name for stack in state.space.stacks if stack.name not in known]
+    if not missing:
+        return run.curve
+    alike = [
+        replace(config, stack=name)
+        for name in missing
+        for config in drawn
+        if config.stack == first and replace(config, stack=name) in state.space
+    ]
+    measured = {o.config: o.indicators.step_time for o in run.fitted.observations}
+    grid = config_columns(dict.fromkeys([*drawn, *alike, *candidates]))
+    return curve_from_forecast(forecast_grid(grid, run.model, state.price, measured))
+
+
+def unprobed_configs(
+    state: PlanningState, run: TrainOn, probed: Collection[ClusterConfig]
+) -> list[ClusterConfig]:
+    """Return what one more probe of the first stack may be, best design first."""
+    first = state.space.stacks[0].name
+    seen = [config for config in probed if config.stack == first]
+    is_stored = not run.searched
+    if is_stored or len(seen) >= len(state.space.corners()) + MAX_EXTRA_PROBES:
+        return []
+    drawn = [point.config for point in run.curve.points if point.config.stack == first]
+    order = space_filling_order(drawn, MAX_PROBE_CANDIDATES + len(seen))
+    return [config for config in order if config not in probed]
+
+
+def unprobed_stacks(state: PlanningState, probed: Collection[ClusterConfig]) -> list[ClusterConfig]:
+    """Return the probes that are left of further stacks."""
+    space = state.space
+    wanted = [config for stack in space.stacks[1:] for config in space.stack_probes(stack)]
+    return [config for config in wanted if config not in probed]
 
 
 def relative_probe_costs(
@@ -154,14 +252,18 @@ def relative_probe_costs(
     if epochs is None or not candidates:
         return []
     model = replace(run.model, epochs_at_reference=epochs)
-    grid = config_columns((run.config, *candidates))
+    configs = (run.config, *candidates)
+    grid = config_columns(configs)
     seconds = model.parallel.step_times(grid)
     iterations = model.iterations(grid)
     times = iterations * seconds
     costs = state.price.costs(grid, times)
     overhead = state.probe_overhead
-    stays = state.observations[-1].config == run.config
-    probing = overhead.iterations * seconds + overhead.pause * (2 if stays else 1)
+    stays = not state.observations or state.observations[-1].config == run.config
+    setup = {each.name: each.setup_seconds for each in state.space.stacks}
+    ready = {observation.config.stack for observation in state.observations}
+    waiting = [0.0 if c.stack in ready else setup.get(c.stack, 0.0) for c in configs]
+    probing = overhead.iterations * seconds + overhead.pause * (2 if stays else 1) + waiting
     spent = state.price.costs(grid, probing) + idle_machine_cost(state, grid, probing)
     weight = state.objective.time_weight
     # Row 0 is the whole job on the configuration it would choose now.

@@ -25,8 +25,10 @@ class CornerSearch:
 
 
 def probe_corners(state: PlanningState, reason: str) -> Probe | TrainOn:
-    """Follow the corners of the space to their end."""
-    return probe_in_order(state, state.space.corners(), reason)
+    """Follow the corners of the space to their end, then two probes of each further stack."""
+    space = state.space
+    of_stacks = [config for stack in space.stacks[1:] for config in space.stack_probes(stack)]
+    return probe_in_order(state, (*space.corners(), *of_stacks), reason)
 
 
 def format_corner_count(space: ConfigSpace, per_hardware: int = 4) -> str:

@@ -284,6 +284,7 @@ def store_report_and_news(
     record_regrouped(connection, job, message, now)
     if directive is not None:
         record_divergences(connection, job, directive, message, now)
+        record_stack_checks(connection, job, message, now)
         # Only the leader's metric counts: the others lag behind it or repeat it.
         if directive.members[0].worker == message.worker:
             measurements.record_reading(connection, job, directive, message.progress)
@@ -323,6 +324,18 @@ def record_divergences(
         why = f"{describe_divergence(series, worker, found)}; training goes on, as it may recover"
         facts = {"series": series, "value": found.value, "iteration": found.first}
         record_event(connection, job, now, "not_finite", why, {**facts, "worker": worker})
+
+
+def record_stack_checks(
+    connection: Connection, job: str, message: StepReport, now: datetime
+) -> None:
+    """Record what a worker found out about stacks, and say which it leaves out."""
+    for check in message.progress.stack_checks:
+        is_new = measurements.record_stack_check(connection, job, message.worker, check, now)
+        if is_new and check.refusal:
+            why = f"{message.worker} trains without {check.stack}: {check.refusal}"
+            facts = {"stack": check.stack, "worker": message.worker}
+            record_event(connection, job, now, "stack_refused", why, facts)
 
 
 def has_news(message: StepReport, directive: Directive | None) -> bool:

@@ -122,14 +122,17 @@ def ask_what_if(
         found = find_job(connection, job)
         (state,) = load_job_states(connection, app_state.machine_type, [found], now)
         resizes = directives.history(connection, job)
+        checks = measurements.stack_checks_of_jobs(connection, [found.id])[found.id]
     spec = change_spec(state.planned_spec, question)
     wished = objective_within_limits(spec)
-    known = replace(state.knowledge, space=spec.space, objective=wished, price=spec.price_model)
+    usable = [stack.name for stack in state.knowledge.space.stacks]
+    space = spec.space.with_stacks(usable)
+    known = replace(state.knowledge, space=space, objective=wished, price=spec.price_model)
     report = CurveReport.of(wished, preview_curve(known))
     chosen = None if report.choice is None else report.choice.point.config
     drawn = curve_view(report, spec, chosen, explain_report(report), now)
     pause = app_state.clouds.traits_of(found.spec).resize_seconds
-    shown = curve_view_of_job(drawn, found, state.probes, resizes, pause)
+    shown = curve_view_of_job(drawn, found, state.probes, resizes, pause, stack_checks=checks)
     asked = replace(state, job=replace(state.job, spec=spec))
     return count_curve(shown, basis, job_position(asked))
 
@@ -176,7 +179,8 @@ def read_curve(
         resizes = [resize for resize in resizes if resize.published_at <= drawn.as_of]
     pause = app_state.clouds.traits_of(job.spec).resize_seconds
     calibration = curves.judge_forecasts(connection, job.project, job.spec.model.key, drawn.as_of)
-    return curve_view_of_job(drawn, job, probes, resizes, pause, calibration)
+    checks = measurements.stack_checks_of_jobs(connection, [job.id])[job.id]
+    return curve_view_of_job(drawn, job, probes, resizes, pause, calibration, checks)
 
 
 def find_position(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, Protocol
@@ -49,6 +50,8 @@ PARTS: dict[StackPartName, str] = {
     "channels_last": "worker_agent.pytorch.stacks.channels_last:ChannelsLast",
     "bf16": "worker_agent.pytorch.stacks.autocast:BFloat16",
     "fp16": "worker_agent.pytorch.stacks.autocast:Float16",
+    "compiled": "worker_agent.pytorch.stacks.compiled:CompiledBlocks",
+    "compiled_whole": "worker_agent.pytorch.stacks.compiled:CompiledWhole",
     "fused": "worker_agent.pytorch.stacks.fused:FusedStep",
 }
 
@@ -66,11 +69,12 @@ class StackSwitch:
     def __init__(self, script: PreparedScript) -> None:
         self.script, self.stack = script, EAGER
         self.on: list[StackPart] = []
+        self.parts: dict[StackPartName, StackPart] = {}
 
-    def refusal(self, stack: Stack) -> str | None:
-        """Say in a sentence why this script cannot run with a stack; None if it can."""
-        said = (load_part(name).refusal(self.script) for name in stack.parts)
-        return next((why for why in said if why is not None), None)
+    def refusals(self, stack: Stack) -> Mapping[StackPartName, str]:
+        """Say of each part that this script cannot run with why, in a sentence."""
+        said = {name: self._part(name).refusal(self.script) for name in stack.parts}
+        return {name: why for name, why in said.items() if why is not None}
 
     def change(self, stack: Stack) -> None:
         """Change to a stack that is not refused, between two iterations.
@@ -86,7 +90,7 @@ class StackSwitch:
         self._turn_off(kept)
         try:
             for name in stack.parts[kept:]:
-                part = load_part(name)
+                part = self._part(name)
                 part.turn_on(self.script)
                 self.on.append(part)
         except Exception:
@@ -95,13 +99,12 @@ class StackSwitch:
             raise
         self.stack = stack
 
+    def _part(self, name: StackPartName) -> StackPart:
+        """Return a part, the same one each time: it may have learned what this script needs."""
+        if name not in self.parts:
+            self.parts[name] = resolve_name(PARTS[name])()
+        return self.parts[name]
+
     def _turn_off(self, kept: int) -> None:
         while len(self.on) > kept:
             self.on.pop().turn_off(self.script)
-
-
-def load_part(name: StackPartName) -> StackPart:
-    """Return a new part by its name."""
-    part: Any = resolve_name(PARTS[name])
-    loaded: StackPart = part()
-    return loaded

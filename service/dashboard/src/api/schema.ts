@@ -207,6 +207,7 @@ export interface components {
          *         global_batch: Samples per iteration over all workers, at least one per worker.
          *         workers_per_machine: Workers that share one VM, e.g. one per accelerator.
          *         machine_type: Key of the ``MachineType``; empty where there is only one.
+         *         stack: How each worker computes a step, as ``Stack`` writes it.
          */
         ClusterConfig: {
             /** Global Batch */
@@ -216,6 +217,11 @@ export interface components {
              * @default
              */
             machine_type: string;
+            /**
+             * Stack
+             * @default eager
+             */
+            stack: string;
             /** Workers */
             workers: number;
             /**
@@ -275,11 +281,16 @@ export interface components {
         };
         /**
          * ConfigView
-         * @description A configuration: workers (K) and global batch (B, samples).
+         * @description A configuration: workers (K), global batch (B, samples), and the stack of each worker.
          */
         ConfigView: {
             /** Global Batch */
             global_batch: number;
+            /**
+             * Stack
+             * @default eager
+             */
+            stack: string;
             /** Workers */
             workers: number;
         };
@@ -398,6 +409,7 @@ export interface components {
          *         switch: What changing the configuration takes now; None where the job does not run.
          *         calibration: How good earlier forecasts of this model were; None without any.
          *         is_finished: Whether the job has ended.
+         *         stacks: The execution stacks it may use, the one it starts with first.
          */
         CurveView: {
             /**
@@ -450,6 +462,11 @@ export interface components {
             /** Source */
             source: string;
             spent?: components["schemas"]["SpentView"] | null;
+            /**
+             * Stacks
+             * @default []
+             */
+            stacks: components["schemas"]["StackView"][];
             start: components["schemas"]["ConfigView"];
             /** Support */
             support: number | null;
@@ -606,7 +623,6 @@ export interface components {
          *         correction: Factor on what provisional generations counted as progress, once the noise has
          *             settled; it applies once to all of it.
          *         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
-         *         stack: How each worker computes a step, as `Stack` writes it.
          */
         Directive: {
             config: components["schemas"]["ClusterConfig"];
@@ -671,11 +687,6 @@ export interface components {
             servers: components["schemas"]["Member"][];
             /** Split Every */
             split_every: number;
-            /**
-             * Stack
-             * @default eager
-             */
-            stack: string;
             /**
              * Standby
              * @default []
@@ -833,7 +844,7 @@ export interface components {
          * @description Kind of an event, as ``GET /v1/jobs/{job}/events`` shows it; ``*`` stands for all.
          * @enum {string}
          */
-        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "framework" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "degraded" | "waiting" | "resumed" | "not_finite" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
+        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "framework" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "degraded" | "waiting" | "resumed" | "not_finite" | "stack_refused" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
         /**
          * EventList
          * @description One page of events, oldest first.
@@ -948,11 +959,16 @@ export interface components {
         };
         /**
          * GridPoint
-         * @description A configuration by its workers and its global batch in samples.
+         * @description A configuration by its workers, its global batch in samples, and the stack of each worker.
          */
         GridPoint: {
             /** Global Batch */
             global_batch: number;
+            /**
+             * Stack
+             * @default eager
+             */
+            stack: string;
             /** Workers */
             workers: number;
         };
@@ -1222,6 +1238,8 @@ export interface components {
          *         strategy: How the workers train together.
          *         lr_scaling: How the learning rate follows the global batch.
          *         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
+         *         precision: Whether stacks may compute with fewer bits than the script says.
+         *         stacks: How each worker may compute a step; ``auto`` tries what may be faster.
          *         framework: What the script trains with, whose times are no other framework's; None counts
          *             as PyTorch.
          *         price: Dollars per worker-hour, or a tariff; None for the price of its machines, which the
@@ -1299,6 +1317,13 @@ export interface components {
              */
             objective: ("knee" | "cheapest" | "fastest") | components["schemas"]["WeightedObjective"];
             /**
+             * Precision
+             * @default script
+             * @example any
+             * @enum {string}
+             */
+            precision: "script" | "any";
+            /**
              * Price
              * @example 0.13402 USD/h
              */
@@ -1319,6 +1344,14 @@ export interface components {
              * @enum {string}
              */
             search: "auto" | "none" | "partial" | "full" | "universal";
+            /**
+             * Stacks
+             * @default [
+             *       "eager"
+             *     ]
+             * @example auto
+             */
+            stacks: "auto" | string[];
             /**
              * Strategy
              * @default {}
@@ -2450,6 +2483,11 @@ export interface components {
              * @enum {string}
              */
             source: "measured" | "predicted" | "extrapolated";
+            /**
+             * Stack
+             * @default eager
+             */
+            stack: string;
             /** Statistical Efficiency */
             statistical_efficiency?: number | null;
             /** Step Time */
@@ -2617,6 +2655,11 @@ export interface components {
              * @default
              */
             reason: string;
+            /**
+             * Stack
+             * @default eager
+             */
+            stack: string;
             /** Workers */
             workers: number;
         };
@@ -2653,6 +2696,11 @@ export interface components {
              * Format: date-time
              */
             settled_at: string;
+            /**
+             * Stack
+             * @default eager
+             */
+            stack: string;
             /** Sync Time */
             sync_time: number;
             /** Workers */
@@ -2702,6 +2750,7 @@ export interface components {
          *         metrics: Last finite value of everything the script logged.
          *         not_finite: What of it was not finite, as far as this process has seen; left out by old
          *             agents.
+         *         stack_checks: What this process found out about stacks.
          */
         Progress: {
             /** Epochs */
@@ -2720,6 +2769,11 @@ export interface components {
             };
             /** Samples */
             samples: number;
+            /**
+             * Stack Checks
+             * @default []
+             */
+            stack_checks: components["schemas"]["StackCheck"][];
         };
         /**
          * ProgressView
@@ -3172,6 +3226,56 @@ export interface components {
             cost: string;
             /** Time */
             time: number;
+        };
+        /**
+         * StackCheck
+         * @description What a worker found out about a stack in a rehearsal.
+         *
+         *     Attributes:
+         *         stack: The stack.
+         *         local_batch: Samples of the batch that it was rehearsed with.
+         *         seconds: What the rehearsal took, with compiling.
+         *         gradient_error: Distance of all gradients from those in float64, relative to their length.
+         *         refusal: Why this worker trains without a part of it; empty where all is right.
+         */
+        StackCheck: {
+            /** Gradient Error */
+            gradient_error: number;
+            /** Local Batch */
+            local_batch: number;
+            /**
+             * Refusal
+             * @default
+             */
+            refusal: string;
+            /** Seconds */
+            seconds: number;
+            /** Stack */
+            stack: string;
+        };
+        /**
+         * StackView
+         * @description An execution stack that a job may use, and what its workers found out about it.
+         *
+         *     Attributes:
+         *         name: Its name, such as ``bf16+fused``.
+         *         seconds: Seconds of the longest rehearsal, with compiling; None before any.
+         *         gradient_error: Largest distance of all gradients from those in float64, relative to their
+         *             length; None before a rehearsal.
+         *         refusal: Why the job cannot use it; empty where it can.
+         */
+        StackView: {
+            /** Gradient Error */
+            gradient_error?: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Refusal
+             * @default
+             */
+            refusal: string;
+            /** Seconds */
+            seconds?: number | null;
         };
         /**
          * StepColumns
@@ -3783,6 +3887,8 @@ export interface components {
          *         checkpoint_store: Whether they are put into a bucket, too.
          *         drain: Seconds the command has to end in order once its machine was told to end.
          *         stall: Least seconds without an iteration after which training counts as stuck.
+         *         stack: The stack it will probably compute with, to be rehearsed before it says hello.
+         *         local_batch: Samples to rehearse with; 0 for no rehearsal.
          */
         WorkerSpec: {
             /**
@@ -3817,6 +3923,11 @@ export interface components {
              */
             drain: number;
             /**
+             * Local Batch
+             * @default 0
+             */
+            local_batch: number;
+            /**
              * Role
              * @default worker
              * @enum {string}
@@ -3827,6 +3938,11 @@ export interface components {
              * @default []
              */
             setup: string[];
+            /**
+             * Stack
+             * @default eager
+             */
+            stack: string;
             /**
              * Stall
              * @default 300

@@ -123,11 +123,11 @@ export function CurveChart(props: Props) {
       if (!option || !isInside(option)) return;
       const same = wanted.find((label) => label.id === option.id);
       if (same) {
-        same.lines[0] = `${same.lines[0]?.split("  ")[0]}, ${name}  K=${option.workers} B=${option.batch}`;
+        same.lines[0] = `${same.lines[0]?.split("  ")[0]}, ${name}  ${option.name}`;
         return;
       }
       const figures = `${formatTime(option.time, basis)} · ${formatCost(option.cost, basis)}`;
-      wanted.push({ id: option.id, x: x(option.time), y: y(option.cost), lines: [`${name}  K=${option.workers} B=${option.batch}`, figures] });
+      wanted.push({ id: option.id, x: x(option.time), y: y(option.cost), lines: [`${name}  ${option.name}`, figures] });
     };
     if (hasKnee) add(knee, isSure ? "knee" : "knee?");
     if (hasKnee && !isSure) add(runnerUp, "or knee?");
@@ -265,7 +265,7 @@ export function CurveChart(props: Props) {
               role={select ? "button" : "img"}
               tabIndex={select ? (index === tabStop ? 0 : -1) : undefined}
               aria-pressed={select ? option.id === selected : undefined}
-              aria-label={`K=${option.workers} B=${option.batch}, ${formatTime(option.time, basis)}, ${formatCost(option.cost, basis)}, ${option.source}${tagsOf(option, curve, pinned)}`}
+              aria-label={`${option.name}, ${formatTime(option.time, basis)}, ${formatCost(option.cost, basis)}, ${option.source}${tagsOf(option, curve, pinned)}`}
               data-front={index}
               data-config={option.id}
               onFocus={() => {
@@ -397,7 +397,7 @@ function Tip(props: { option: Option; curve: Curve; x: number; y: number; width:
   return (
     <div className={css.tip} style={place} role="presentation">
       <strong>
-        K={option.workers} B={option.batch}
+        {option.name}
       </strong>{" "}
       {option.source}
       <br />
@@ -412,7 +412,8 @@ function Tip(props: { option: Option; curve: Curve; x: number; y: number; width:
   );
 }
 
-export const nameOf = (id: string) => id.replace(/^k(\d+)-b(\d+)$/, "K=$1 B=$2");
+export const nameOf = (id: string) =>
+  id.replace(/^k(\d+)-b(\d+)(-.+)?$/, (_, workers, batch, stack = "") => `K=${workers} B=${batch}${stack.replace("-", " ").replaceAll(".", "+")}`);
 
 function tagsOf(option: Option, curve: Curve, pinned: string | null): string {
   const tags = [

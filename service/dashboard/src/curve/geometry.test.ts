@@ -20,7 +20,7 @@ function random(seed: number): () => number {
 function option(workers: number, batch: number, time: number, cost: number, spread = 1.1): Option {
   const id = `k${workers}-b${batch}`;
   return {
-    ...{ id, workers, batch, time, cost, source: "predicted" as const },
+    ...{ id, name: id, workers, batch, time, cost, source: "predicted" as const },
     ...{ timeLow: time / spread, timeHigh: time * spread, costLow: cost / spread, costHigh: cost * spread },
     point: undefined as never,
   };

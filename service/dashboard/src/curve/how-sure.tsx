@@ -30,9 +30,9 @@ export function HowSure({ curve, options, excluded, own }: { curve: Curve; optio
 function describeRegret(own: Option, allowed: readonly Option[], isRunning: boolean, isExcluded: boolean): string {
   const regret = regretOf(own, allowed);
   const subject = isRunning ? "The present choice" : "The choice";
-  if (isExcluded) return `${subject}, K=${own.workers} B=${own.batch}, is not 90 % sure to meet these limits.`;
+  if (isExcluded) return `${subject}, ${own.name}, is not 90 % sure to meet these limits.`;
   if (regret === null || regret.amount === 0) return `${subject} is best known: no option that is as fast can cost less, by the ends of the 80 % bands.`;
-  return `${subject} costs at most ${formatDollars(regret.amount)} more than the best known option that is as fast, K=${regret.rival.workers} B=${regret.rival.batch}, by the ends of the 80 % bands.`;
+  return `${subject} costs at most ${formatDollars(regret.amount)} more than the best known option that is as fast, ${regret.rival.name}, by the ends of the 80 % bands.`;
 }
 
 function describeCalibration({ calibration }: Curve): string {

@@ -1,10 +1,11 @@
 import type { Config, Curve, JobSpec, MemoryLimit, Point } from "../api/types";
-import { toNumber } from "../parts/format";
+import { EAGER, formatConfig, toNumber } from "../parts/format";
 
 // The options of a curve as numbers, and what each of them is.
 
 export interface Option {
   id: string;
+  name: string;
   workers: number;
   batch: number;
   time: number;
@@ -29,6 +30,7 @@ export const NO_LIMITS: Limits = { maxCost: null, maxTime: null };
 export function toOption(point: Point): Option {
   return {
     id: point.id,
+    name: formatConfig(point),
     workers: point.workers,
     batch: point.global_batch,
     time: point.time,
@@ -53,7 +55,9 @@ export function limitsOf(curve: Curve): Limits {
 }
 
 export function configId(config: Config | null | undefined): string | null {
-  return config ? `k${config.workers}-b${config.global_batch}` : null;
+  if (!config) return null;
+  const stack = config.stack && config.stack !== EAGER ? `-${config.stack.replaceAll("+", ".")}` : "";
+  return `k${config.workers}-b${config.global_batch}${stack}`;
 }
 
 export function shapeOf(option: Option, isExcluded: boolean): Shape {

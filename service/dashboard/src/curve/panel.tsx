@@ -38,7 +38,7 @@ export function SelectionPanel({ job, etag, curve, picked, isRecommended, curren
       </section>
     );
   }
-  const config = { workers: picked.workers, global_batch: picked.batch };
+  const config = { workers: picked.workers, global_batch: picked.batch, stack: picked.point.stack };
   const isRunning = current?.id === picked.id;
   const reason = refusal ?? (isRunning ? "The job runs on this option." : null);
   const difference = current && curve.basis !== "relative" ? costEffect(picked, current) : "";
@@ -46,7 +46,7 @@ export function SelectionPanel({ job, etag, curve, picked, isRecommended, curren
     <section className={parts.card} aria-label="Selection" data-selected={picked.id}>
       <div className={parts.row}>
         <h2>
-          K={picked.workers} B={picked.batch}
+          {picked.name}
         </h2>
         {namesOf(picked, curve, job).map((name) => (
           <span key={name} className={parts.chip}>
@@ -119,7 +119,7 @@ function autoEffect(job: Job, curve: Curve, current: Option | null, find: Find):
   const wanted = objective === "knee" || objective === "cheapest" || objective === "fastest" ? find(objective) : null;
   if (wanted === null || current === null || curve.basis === "relative") return `${start} What that costs is not known yet.`;
   if (wanted.id === current.id) return `${start} It runs there now.`;
-  return `${start} Now that is K=${wanted.workers} B=${wanted.batch}: ${costEffect(wanted, current)}`;
+  return `${start} Now that is ${wanted.name}: ${costEffect(wanted, current)}`;
 }
 
 /** Keeps the job where it runs, or lets it move by itself again. */
@@ -337,7 +337,7 @@ export function PreferenceControl({ job, etag, curve, refusal, current, find }: 
             <p>
               {name === "auto"
                 ? autoEffect(job, curve, current, find)
-                : `The job moves to the ${name} option within its limits, ${option ? formatConfig({ workers: option.workers, global_batch: option.batch }) : "which is not known yet"}, and stays with that preference.`}{" "}
+                : `The job moves to the ${name} option within its limits, ${option ? option.name : "which is not known yet"}, and stays with that preference.`}{" "}
               {option && current && curve.basis !== "relative" ? costEffect(option, current) : ""}
             </p>
           </ApplyOrder>

@@ -1,4 +1,5 @@
 import type { Curve } from "../api/types";
+import { formatConfig } from "../parts/format";
 import parts from "../parts/parts.module.css";
 import css from "./page.module.css";
 
@@ -37,7 +38,7 @@ export function residualsOf(curve: Curve): { name: string; error: number }[] {
   return curve.points.flatMap((point) =>
     point.measured_step_time === null || !(point.step_time > 0)
       ? []
-      : [{ name: `K=${point.workers} B=${point.global_batch}`, error: point.measured_step_time / point.step_time - 1 }],
+      : [{ name: formatConfig(point), error: point.measured_step_time / point.step_time - 1 }],
   );
 }
 

@@ -126,7 +126,7 @@ function AllExcluded({ options, limits, spent, relax }: Excluded) {
         const rounded: LimitDraft = {};
         for (const name of changed) rounded[name] = roundUp((least[name] ?? 0) + spent[name]);
         const raised = changed.map((name) => `${LIMIT_WORDS[name]} to ${name === "maxCost" ? formatDollars(rounded[name]) : formatSeconds(rounded[name])}`);
-        const words = `Raise ${raised.join(" and ")}: K=${option.workers} B=${option.batch}`;
+        const words = `Raise ${raised.join(" and ")}: ${option.name}`;
         return relax ? (
           <button key={words} type="button" className={parts.button} onClick={() => relax(rounded)}>
             {words}

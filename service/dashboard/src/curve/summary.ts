@@ -5,7 +5,7 @@ import type { Option } from "./options";
 // What the picture says, as sentences for a screen reader and for a person in a hurry.
 
 export function describeOption(option: Option, basis: string): string {
-  return `K=${option.workers} B=${option.batch}: ${formatTime(option.time, basis)}, ${formatCost(option.cost, basis)}`;
+  return `${option.name}: ${formatTime(option.time, basis)}, ${formatCost(option.cost, basis)}`;
 }
 
 export function summarize(curve: Curve, front: readonly Option[], options: readonly Option[]): string {

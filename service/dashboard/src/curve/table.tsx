@@ -52,10 +52,10 @@ function columnsOf(curve: Curve, excluded: ReadonlySet<string>, selected: string
   return [
     {
       name: "option",
-      value: (o) => `K=${o.workers} B=${o.batch}`,
+      value: (o) => o.name,
       cell: (o) => (
         <button type="button" className={`${parts.button} ${parts.quiet}`} style={{ minHeight: 24, padding: "0 0.2rem" }} aria-pressed={o.id === selected} onClick={() => select(o.id)}>
-          K={o.workers} B={o.batch}
+          {o.name}
         </button>
       ),
     },

@@ -46,14 +46,19 @@ export function formatDollars(amount: number | string | null | undefined): strin
   return `${sign}$${size.toFixed(Math.min(2 - Math.floor(Math.log10(size)), 12))}`;
 }
 
+/** The stack of a script as it is written, which names leave out. */
+export const EAGER = "eager";
+
 export function formatMoney(money: Money | null | undefined): string {
   if (!money) return UNKNOWN;
   const amount = formatDollars(money.amount);
   return money.currency === "USD" ? amount : `${amount.replace("$", "")} ${money.currency}`;
 }
 
-export function formatConfig(config: Config | null | undefined): string {
-  return config ? `K=${config.workers} B=${config.global_batch}` : UNKNOWN;
+export function formatConfig(config: Partial<Config> | null | undefined): string {
+  if (!config) return UNKNOWN;
+  const stack = config.stack && config.stack !== EAGER ? ` ${config.stack}` : "";
+  return `K=${config.workers} B=${config.global_batch}${stack}`;
 }
 
 /** Says what an order asks for, as the command line does. */
