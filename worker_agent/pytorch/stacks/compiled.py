@@ -1,7 +1,7 @@
 """`CompiledBlocks` and `CompiledWhole`: forward and backward passes by Inductor.
 
-Compiling takes minutes, so it happens in a rehearsal only (``stacks/rehearsal.py``). Whatever a
-rehearsal has not compiled, such as an evaluation or another shape, runs eager instead of stalling.
+Compiling takes minutes, so it happens in a rehearsal only (``stacks/rehearsal.py``). A shape that
+no rehearsal has compiled, as in an evaluation, runs eager instead of stalling.
 """
 
 from __future__ import annotations
