@@ -411,12 +411,15 @@ class EnrolmentReply:
         job_secret: What workers and parameter servers of one job know each other by.
         secrets: Environment variables of the training command.
         worker: What the machine runs.
+        bundle_secret: What the machines of the project sign compiled code with; empty from a
+            controller that keeps none.
     """
 
     token: str = field(repr=False)
     job_secret: str = field(repr=False)
     secrets: dict[str, str] = field(repr=False)
     worker: WorkerSpec
+    bundle_secret: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,8 @@ class StackCheck:
         seconds: What the rehearsal took, with compiling.
         gradient_error: Distance of all gradients from those in float64, relative to their length.
         refusal: Why this worker trains without a part of it; empty where all is right.
+        cache_trouble: Why compiled code of other workers was not used, or this one's not shared;
+            empty where all is right.
     """
 
     stack: StackText
@@ -156,6 +158,7 @@ class StackCheck:
     seconds: Annotated[float, Ge(0)]
     gradient_error: Annotated[float, Ge(0)]
     refusal: Annotated[str, MaxLen(MAX_REFUSAL_LENGTH)] = ""
+    cache_trouble: Annotated[str, MaxLen(MAX_REFUSAL_LENGTH)] = ""
 
 
 def measured_option(

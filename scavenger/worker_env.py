@@ -49,6 +49,7 @@ class WorkerEnv:
         checkpoint_keep: Number of checkpoints kept.
         checkpoint_store: Whether they are in a bucket, too.
         job_secret: Secret that workers and parameter servers of one job share.
+        bundle_secret: What machines of the project sign compiled code with; empty to share none.
         spool: Directory in which measurements are written ahead; None keeps them in memory only.
         code: Directory into which the machine unpacks the user's code; None for a temporary one.
         pid_file: Where the supervisor writes its process id, by which a cloud of processes tells
@@ -79,6 +80,7 @@ class WorkerEnv:
     checkpoint_keep: int = 3
     checkpoint_store: bool = False
     job_secret: str = field(default="", repr=False)
+    bundle_secret: str = field(default="", repr=False)
     spool: str | None = None
     code: str | None = None
     pid_file: str | None = None

@@ -28,6 +28,7 @@ from service.api.problems import install_problem_handlers
 from service.api.routes import (
     access,
     agent,
+    bundles,
     checkpoints,
     code,
     cost,
@@ -58,7 +59,7 @@ from service.db.access import StoredToken, store_token
 ROUTE_MODULES = (
     *(jobs, orders, events, telemetry, logs, machines, code, models, prices, offers, cost),
     *(sweeps, webhooks, curves, plans),
-    *(agent, checkpoints, access, session, health, reference, dashboard),
+    *(agent, bundles, checkpoints, access, session, health, reference, dashboard),
 )
 
 # A page of 50 jobs shrinks to a tenth in 1 ms of processor; higher levels take longer for little.

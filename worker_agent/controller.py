@@ -40,6 +40,7 @@ _T = TypeVar("_T")
 _RETRYABLE = (TOO_SLOW, TOO_MANY_REQUESTS) = (408, 429)
 RATE_LIMIT_PAUSE = 1.0
 BUCKET_TIMEOUT = 60.0
+MISSING = 404
 UNAVAILABLE, BUCKET_PROBLEM = 503, "bucket_unavailable"
 
 _HELLO = TypeAdapter(Hello)
@@ -129,6 +130,35 @@ class ControllerClient:
             raise ControllerUnreachable(f"GET {path}: {str(error) or repr(error)}") from error
         self.token = response.headers.get(RENEWAL_HEADER, self.token)
         return digest.hexdigest()
+
+    def fetch_bundle(self, key: str) -> bytes | None:
+        """Return the archive of compiled code of a key; None if the project has none."""
+        try:
+            return self._exchange_bundle("GET", key)
+        except ControllerRefused as error:
+            if error.status == MISSING:
+                return None
+            raise
+
+    def store_bundle(self, key: str, archive: bytes) -> None:
+        """Keep an archive of compiled code for the project."""
+        self._exchange_bundle("PUT", key, archive)
+
+    def _exchange_bundle(self, method: str, key: str, content: bytes = b"") -> bytes:
+        path = f"/v1/agent/bundles/{key}"
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Authorization": f"Bearer {self.token}",
+        }
+        try:
+            response = self._http.request(
+                method, path, content=content, headers=headers, timeout=BUCKET_TIMEOUT
+            )
+        except httpx.RequestError as error:
+            raise ControllerUnreachable(f"{method} {path}: {str(error) or repr(error)}") from error
+        _check_status(response)
+        self.token = response.headers.get(RENEWAL_HEADER, self.token)
+        return response.content
 
     def put_checkpoint(self, upload: CheckpointUpload) -> UploadTarget:
         """Announce a checkpoint for the bucket, or that all of it was sent.

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Protocol
 
@@ -121,6 +122,24 @@ class WorkListener(Protocol):
         """
 
 
+class BundleStore(Protocol):
+    """Compiled code that machines of a project share; it is signed, as loading it executes it."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder of this machine that compiled code may be in."""
+
+    @property
+    def secret(self) -> bytes:
+        """What the machines of the project sign with."""
+
+    def fetch(self, key: str) -> bytes | None:
+        """Return the archive of a key; None without one; raises ConnectionError."""
+
+    def store(self, key: str, archive: bytes) -> None:
+        """Keep an archive for the project; raises ConnectionError."""
+
+
 def keep_progress(_: Any, progress: TrainingProgress) -> TrainingProgress:
     """Restore nothing: there is no checkpoint."""
     return progress
@@ -142,6 +161,7 @@ class StrategyContext:
         on_work: Called when the script begins to work on a batch.
         restore_checkpoint: Restores the newest checkpoint when no member has state; returns its
             progress.
+        bundles: Compiled code of other machines; None to share none.
     """
 
     name: TrainingStrategyName
@@ -154,6 +174,7 @@ class StrategyContext:
     should_abort: Callable[[], bool]
     on_work: WorkListener = ignore_work
     restore_checkpoint: Callable[[Any, TrainingProgress], TrainingProgress] = keep_progress
+    bundles: BundleStore | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which stack a probe measured, and what workers found out about stacks.
+"""Which stack a probe measured, what workers found out about stacks, and code they compiled.
 
 Revision ID: 0033
 """
@@ -26,6 +26,7 @@ def upgrade():
         sa.Column("seconds", sa.Double(), nullable=False),
         sa.Column("gradient_error", sa.Double(), nullable=False),
         sa.Column("refusal", sa.Text(), nullable=False),
+        sa.Column("cache_trouble", sa.Text(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("job", "stack", "local_batch"),
         *[
@@ -33,9 +34,19 @@ def upgrade():
             for name in ("seconds", "gradient_error")
         ],
     )
+    op.create_table(
+        "bundles",
+        sa.Column("project", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("content", sa.LargeBinary(), nullable=False),
+        sa.Column("last_used", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("project", "key"),
+    )
 
 
 def downgrade():
+    op.drop_table("bundles")
     op.drop_table("stack_checks")
     op.execute("DELETE FROM observations WHERE stack <> 'eager'")
     op.drop_constraint("pk_observations", "observations", type_="primary")

@@ -32,6 +32,7 @@ class EventKind(StrEnum):
     RESUMED = "resumed"
     NOT_FINITE = "not_finite"
     STACK_REFUSED = "stack_refused"
+    CACHE_UNUSABLE = "cache_unusable"
     HELLO = "hello"
     EXIT = "exit"
     RESTART = "restart"

@@ -131,6 +131,10 @@ class ControllerKeys:
         """Make the secret by which workers and parameter servers of one job know each other."""
         return self._derive(f"job {job}").hex()
 
+    def bundle_secret(self, project: str) -> str:
+        """Make the secret by which machines of one project know compiled code of each other."""
+        return self._derive(f"bundles {project}").hex()
+
     def label_secret(self) -> bytes:
         """Make the secret that signs the labels of this installation's machines."""
         # Machines carry the signature: another word here, and running machines of an older version

@@ -113,6 +113,17 @@ outcomes = Table(
     Index(None, "phase"),
 )
 
+# Compiled code that machines of a project share: written by the API, the oldest use dropped first.
+bundles = Table(
+    "bundles",
+    metadata,
+    Column("project", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    moment_column("last_used", nullable=False),
+)
+
 # The code that jobs run, by its hash: written by the API, and dropped once no job names it.
 packages = Table(
     "packages",
@@ -394,6 +405,7 @@ stack_checks = Table(
     Column("seconds", Double, nullable=False),
     Column("gradient_error", Double, nullable=False),
     Column("refusal", Text, nullable=False),
+    Column("cache_trouble", Text, nullable=False),
     moment_column("at", nullable=False),
     finite_constraint("seconds"),
     finite_constraint("gradient_error"),

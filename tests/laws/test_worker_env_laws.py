@@ -36,6 +36,7 @@ envs = st.builds(
     deadline_file=st.none() | words,
     owns_computer=st.booleans(),
     metadata=st.none() | st.sampled_from(get_args(MetadataService)),
+    bundle_secret=st.just("") | words,
     stack=words,
     local_batch=st.integers(0, 1 << 20),
     ca=st.none() | words,

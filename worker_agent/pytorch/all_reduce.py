@@ -45,6 +45,7 @@ from worker_agent.pytorch.optimizer_hooks import (
 )
 from worker_agent.pytorch.process_group import AbortableGroup, TorchStore, run_abortable
 from worker_agent.pytorch.reducer import IterationMeasurement, Reducer
+from worker_agent.pytorch.stacks.code_cache import CodeCache
 from worker_agent.pytorch.stacks.rehearsal import StackRehearsal
 from worker_agent.pytorch.stacks.switch import PreparedScript, StackSwitch
 from worker_agent.pytorch.state import TrainingState, reseed_worker
@@ -115,7 +116,10 @@ class AllReduceStrategy:
         script = PreparedScript(model, optimizer, context.extra_state.get("scaler"))
         self.stacks = StackSwitch(script)
         self.rehearsals = StackRehearsal(
-            self.stacks, context.extra_state, lambda: context.on_work(is_called_by_script=True)
+            self.stacks,
+            context.extra_state,
+            lambda: context.on_work(is_called_by_script=True),
+            CodeCache(model, context.bundles),
         )
         self.reducer.watch_forward(model)
         StepHook(optimizer, self._guard_step)

@@ -90,6 +90,7 @@ def compose_worker_env(booted_with: WorkerEnv, enrolled: EnrolmentReply) -> Work
         booted_with,
         token=enrolled.token,
         job_secret=enrolled.job_secret,
+        bundle_secret=enrolled.bundle_secret,
         role=worker.role,
         strategy=worker.strategy,
         checkpoints=directory,

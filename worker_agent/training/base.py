@@ -24,6 +24,7 @@ from worker_agent.frameworks import (
 from worker_agent.heartbeat import Heartbeat, TrainingPhase
 from worker_agent.sampler import SampleOrder, SampleRange
 from worker_agent.session import Loggable, Session
+from worker_agent.state.bundles import open_bundles
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import open_reporter
 from worker_agent.training.read_ahead import ReadAheadDetector
@@ -111,6 +112,7 @@ class JobSession(Session, Generic[S]):
                 should_abort=self._should_abort,
                 on_work=self.read_ahead.on_work,
                 restore_checkpoint=self._restore_checkpoint,
+                bundles=open_bundles(self.settings, self.reporter.controller),
             ),
         )
 

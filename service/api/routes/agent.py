@@ -91,7 +91,8 @@ def enrol(
     generation = 0 if directive is None else directive.generation
     token = keys.issue_worker_token(machine.worker, generation, now.timestamp())
     worker = worker_spec(job, role, app_state.storage)
-    return EnrolmentReply(token, keys.job_secret(job.id), secrets, worker)
+    shared = keys.bundle_secret(job.project)
+    return EnrolmentReply(token, keys.job_secret(job.id), secrets, worker, shared)
 
 
 @router.get(
@@ -336,6 +337,10 @@ def record_stack_checks(
             why = f"{message.worker} trains without {check.stack}: {check.refusal}"
             facts = {"stack": check.stack, "worker": message.worker}
             record_event(connection, job, now, "stack_refused", why, facts)
+        if is_new and check.cache_trouble:
+            why = f"{message.worker}: {check.cache_trouble}"
+            facts = {"stack": check.stack, "worker": message.worker}
+            record_event(connection, job, now, "cache_unusable", why, facts)
 
 
 def has_news(message: StepReport, directive: Directive | None) -> bool:

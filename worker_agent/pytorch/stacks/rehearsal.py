@@ -16,6 +16,7 @@ from torch.amp import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 
 from scavenger.stack import MAX_REFUSAL_LENGTH, REHEARSED_PARTS, Stack, StackCheck, StackPartName
+from worker_agent.pytorch.stacks.code_cache import CodeCache
 from worker_agent.pytorch.stacks.compiled import Compiled
 from worker_agent.pytorch.stacks.gradient_guard import find_wrong_gradient, relative_error
 from worker_agent.pytorch.stacks.model_call import (
@@ -45,6 +46,7 @@ class StackRehearsal:
         switch: The stack of the script.
         extra_state: Objects that the loop body may change, besides model and optimizer.
         on_work: Called when the model begins to work on the batch.
+        cache: Where compiled code is kept.
     """
 
     def __init__(
@@ -52,8 +54,9 @@ class StackRehearsal:
         switch: StackSwitch,
         extra_state: Mapping[str, Stateful],
         on_work: Callable[[], None],
+        cache: CodeCache,
     ) -> None:
-        self.switch, self.on_work = switch, on_work
+        self.switch, self.on_work, self.cache = switch, on_work, cache
         # Of these the steps are suppressed anyway.
         self.extra_state = {
             name: each
@@ -90,15 +93,19 @@ class StackRehearsal:
                 parameter.grad = None
         self.seen.update((stack, batch) for batch in batches)
         error, why = 0.0, "the script computed no gradient in the rehearsal"
+        trouble = ""
         if call is not None:
             try:
+                trouble = self.cache.open() if stack.is_compiled else ""
                 error, why = self._check(call, batches)
+                trouble = trouble or self.cache.share()
             except Exception as failure:
                 log.debug("rehearsing %s failed", stack, exc_info=True)
                 why = explain_failure(failure)
         seconds = time.perf_counter() - began_at
         said = why[:MAX_REFUSAL_LENGTH]
-        self.checks.append(StackCheck(str(stack), largest, seconds, error, said))
+        lacking = trouble[:MAX_REFUSAL_LENGTH]
+        self.checks.append(StackCheck(str(stack), largest, seconds, error, said, lacking))
         if why:
             self._refuse(stack, why)
 
