@@ -399,12 +399,15 @@ def test_told_twice_a_machine_ends_at_once(machine: Machine) -> None:
 
 def test_secrets_that_a_command_prints_are_taken_out_of_its_last_words(machine: Machine) -> None:
     machine.controller.enrolled = replace(
-        machine.controller.enrolled, secrets={"HF_TOKEN": "hf_0123456789"}
+        machine.controller.enrolled,
+        secrets={"HF_TOKEN": "hf_0123456789"},
+        bundle_secret="of all projects",
     )
     machine.start("raise SystemExit(repr(dict(os.environ)))")
     tail = machine.ending().tail
     assert "'HF_TOKEN': '[redacted]'" in tail
     assert "'SCAVENGER_JOB_SECRET': '[redacted]'" in tail
+    assert "'SCAVENGER_BUNDLE_SECRET': '[redacted]'" in tail
     assert TOKEN not in tail
     assert BOOTSTRAP not in tail
 

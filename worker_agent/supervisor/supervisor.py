@@ -226,7 +226,7 @@ class Supervisor:
         mine = compose_worker_env(self._settings, enrolled)
         mine = replace(mine, token=token, heartbeat=context.page.path)
         environment = training_environment(mine, enrolled.worker.variables | enrolled.secrets)
-        redacted = (token, enrolled.job_secret, *enrolled.secrets.values())
+        redacted = (token, enrolled.job_secret, enrolled.bundle_secret, *enrolled.secrets.values())
         self._output.add_secrets(redacted)
         return run_command(command, environment, context, redacted)
 

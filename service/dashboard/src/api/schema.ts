@@ -748,8 +748,15 @@ export interface components {
          *         job_secret: What workers and parameter servers of one job know each other by.
          *         secrets: Environment variables of the training command.
          *         worker: What the machine runs.
+         *         bundle_secret: What the machines of the project sign compiled code with; empty from a
+         *             controller that keeps none.
          */
         EnrolmentReply: {
+            /**
+             * Bundle Secret
+             * @default
+             */
+            bundle_secret: string;
             /** Job Secret */
             job_secret: string;
             /** Secrets */
@@ -844,7 +851,7 @@ export interface components {
          * @description Kind of an event, as ``GET /v1/jobs/{job}/events`` shows it; ``*`` stands for all.
          * @enum {string}
          */
-        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "framework" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "degraded" | "waiting" | "resumed" | "not_finite" | "stack_refused" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
+        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "framework" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "degraded" | "waiting" | "resumed" | "not_finite" | "stack_refused" | "cache_unusable" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
         /**
          * EventList
          * @description One page of events, oldest first.
@@ -3237,8 +3244,15 @@ export interface components {
          *         seconds: What the rehearsal took, with compiling.
          *         gradient_error: Distance of all gradients from those in float64, relative to their length.
          *         refusal: Why this worker trains without a part of it; empty where all is right.
+         *         cache_trouble: Why compiled code of other workers was not used, or this one's not shared;
+         *             empty where all is right.
          */
         StackCheck: {
+            /**
+             * Cache Trouble
+             * @default
+             */
+            cache_trouble: string;
             /** Gradient Error */
             gradient_error: number;
             /** Local Batch */
