@@ -144,6 +144,6 @@ def test_links_are_left_out_and_a_folder_in_use_is_left_alone(tmp_path: Path) ->
 def test_more_than_an_archive_may_hold_is_not_packed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signed_archive, "MAX_UNPACKED_BYTES", 100)
+    monkeypatch.setattr(signed_archive, "MAX_SIGNED_BYTES", 100)
     with pytest.raises(ArchiveRefused, match="400 bytes, more than 100"):
         pack_folder(write(tmp_path / "from", FILES), PURPOSE, SECRET)

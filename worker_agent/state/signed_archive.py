@@ -21,9 +21,9 @@ from pathlib import Path, PurePosixPath
 from pydantic import TypeAdapter, ValidationError
 
 MAX_FILES = 20_000
-MAX_UNPACKED_BYTES = 256 << 20
+MAX_SIGNED_BYTES = 256 << 20
 MAX_ARCHIVE_BYTES = 64 << 20
-MAX_NAME_LENGTH = 400
+MAX_PATH_LENGTH = 400
 SIGNATURE_BYTES = 32
 _LENGTH_BYTES = 8
 _PART_BYTES = 1 << 20
@@ -165,14 +165,14 @@ def check_limits(files: tuple[ArchivedFile, ...]) -> None:
     if len(files) > MAX_FILES:
         raise ArchiveRefused(f"it has {len(files)} files, more than {MAX_FILES}")
     size = sum(file.size for file in files)
-    if size > MAX_UNPACKED_BYTES or any(file.size < 0 for file in files):
-        raise ArchiveRefused(f"its files have {size} bytes, more than {MAX_UNPACKED_BYTES}")
+    if size > MAX_SIGNED_BYTES or any(file.size < 0 for file in files):
+        raise ArchiveRefused(f"its files have {size} bytes, more than {MAX_SIGNED_BYTES}")
     if len({file.name for file in files}) < len(files):
         raise ArchiveRefused("two of its files have one name")
     for file in files:
         path = PurePosixPath(file.name)
         is_inside = not path.is_absolute() and ".." not in path.parts and "\0" not in file.name
-        if not is_inside or not 0 < len(file.name) <= MAX_NAME_LENGTH or str(path) != file.name:
+        if not is_inside or not 0 < len(file.name) <= MAX_PATH_LENGTH or str(path) != file.name:
             raise ArchiveRefused(f"the name of a file leads elsewhere: {file.name[:80]!r}")
 
 

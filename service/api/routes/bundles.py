@@ -6,15 +6,16 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated
 
-from anyio import CapacityLimiter, fail_after
+from anyio import fail_after
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Path, Response
 from sqlalchemy import Connection
 
-from service.api.dependencies import AppState, FromApp, State
+from service.api.dependencies import AppState, State
 from service.api.enrolment import no_machine_problem
 from service.api.openapi import answers_problems
 from service.api.problems import ApiProblem
+from service.api.routes.code import StoreLimit, UploadLimit
 from service.api.security import CurrentWorker, GuardedRoute
 from service.api.validation import StreamsBody, TextRule
 from service.db import bundles, jobs, vms
@@ -32,8 +33,6 @@ BundleKey = Annotated[
     TextRule("^[0-9a-f]{64}$", "write 64 lower-case hexadecimal digits"),
 ]
 BundleBody = Annotated[AsyncIterator[bytes], Depends(StreamsBody(MAX_BUNDLE_BYTES))]
-UploadLimit = Annotated[CapacityLimiter, Depends(FromApp("upload_limit"))]
-StoreLimit = Annotated[CapacityLimiter, Depends(FromApp("store_limit"))]
 
 
 class BundleResponse(Response):
