@@ -11,7 +11,7 @@ TENSORFLOW = OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES=-1 .v
 # A session leaves its connection to the controller to the end of its process; a crew is one process.
 UNCLOSED = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
-.PHONY: laws bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-tensorflow test-integrations test-cuda check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-agent-tf bench-resize bench-resize-tf bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
+.PHONY: laws bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-tensorflow test-integrations test-cuda check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-stacks bench-agent-tf bench-resize bench-resize-tf bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -110,6 +110,9 @@ bench-agent: $(READY)  ## CPU time of the agent against plain DDP
 
 bench-resize: $(READY)  ## Seconds of a live resize beside torchrun's elastic restart
 	@$(BIN)/python -m tests.bench.resize
+
+bench-stacks: $(READY)  ## Throughput of each execution stack, and what compiling takes, cold and with shared code
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.stacks $(ARGS)
 
 bench-agent-tf: $(READY) .venv/tensorflow/ready  ## CPU and wall time of a TensorFlow session, and of the hooks of agent run, against MultiWorkerMirroredStrategy
 	@$(TENSORFLOW) -m tests.bench.agent_tf

@@ -231,6 +231,36 @@ def test_a_stack_with_wrong_gradients_is_left_out_and_so_is_one_that_does_not_co
         strategy.close()
 
 
+class Words(nn.Module):
+    """Returns several rows per sample, and a loss of its own beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.layer(values.view(-1, 6))
+        return scores, scores.square().mean()
+
+
+def test_a_model_that_returns_several_rows_per_sample_is_checked_at_each_batch() -> None:
+    model = Words()
+    strategy = attach_alone(model, optim.SGD(model.parameters(), lr=0.1))
+    try:
+        strategy._use_stack(Stack.parse("bf16"))
+        rehearsal = strategy.rehearsal([8, 4, 3])
+        assert rehearsal is not None
+        with rehearsal:
+            scores, own = model(torch.randn(8, 5, 6))
+            assert scores.shape == (40, 3)
+            (scores.exp().mean() + own).backward()
+        (check,) = strategy.rehearsals.checks
+        assert check.refusal == ""
+        assert 0 < check.gradient_error < 0.1
+    finally:
+        strategy.close()
+
+
 def test_a_body_without_a_gradient_cannot_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Compiled, "backend", "aot_eager")
     training = Training()

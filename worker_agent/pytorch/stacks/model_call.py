@@ -38,18 +38,26 @@ class ModelCall:
     cotangents: Sequence[Tensor | None]
 
     def first(self, batch: int) -> ModelCall:
-        """Return the same call with the first samples only."""
+        """Return the same call with the first samples only.
+
+        What is returned may have several rows per sample, such as one for each word.
+        """
 
         def part(value: Any) -> Any:
             is_batch = isinstance(value, Tensor) and value.dim() > 0 and len(value) == self.batch
             return value[:batch].clone() if is_batch else value
+
+        def rows(value: Tensor | None) -> Tensor | None:
+            if value is None or value.dim() == 0 or len(value) % self.batch:
+                return value
+            return value[: len(value) // self.batch * batch].clone()
 
         return replace(
             self,
             batch=batch,
             arguments=tree_map(part, self.arguments),
             named=tree_map(part, self.named),
-            cotangents=[part(each) for each in self.cotangents],
+            cotangents=[rows(each) for each in self.cotangents],
         )
 
     def in_float64(self) -> ModelCall:

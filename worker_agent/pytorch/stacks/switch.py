@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pkgutil import resolve_name
@@ -11,6 +12,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from scavenger.stack import EAGER, Stack, StackPartName
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,15 @@ class StackSwitch:
 
     def refusals(self, stack: Stack) -> Mapping[StackPartName, str]:
         """Say of each part that this script cannot run with why, in a sentence."""
-        said = {name: self._part(name).refusal(self.script) for name in stack.parts}
+        said = {name: self._refusal_of(name) for name in stack.parts}
         return {name: why for name, why in said.items() if why is not None}
+
+    def _refusal_of(self, name: StackPartName) -> str | None:
+        try:
+            return self._part(name).refusal(self.script)
+        except Exception as error:  # it would reach the script
+            log.debug("the part %s cannot say whether it can be used", name, exc_info=True)
+            return f"it fails: {type(error).__name__}: {error}"
 
     def change(self, stack: Stack) -> None:
         """Change to a stack that is not refused, between two iterations.
