@@ -147,3 +147,11 @@ def test_more_than_an_archive_may_hold_is_not_packed(
     monkeypatch.setattr(signed_archive, "MAX_SIGNED_BYTES", 100)
     with pytest.raises(ArchiveRefused, match="400 bytes, more than 100"):
         pack_folder(write(tmp_path / "from", FILES), PURPOSE, SECRET)
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    packed = pack_folder(write(tmp_path / "from", FILES), PURPOSE, SECRET)
+    place = tmp_path / "place"
+    write(place / ".unpacking-abc", {"half": b"a file"})
+    unpack_folder(packed, PURPOSE, SECRET, place / "into")
+    assert [path.name for path in place.iterdir()] == ["into"]

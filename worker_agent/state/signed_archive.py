@@ -25,6 +25,7 @@ MAX_SIGNED_BYTES = 256 << 20
 MAX_ARCHIVE_BYTES = 64 << 20
 MAX_PATH_LENGTH = 400
 SIGNATURE_BYTES = 32
+UNPACKING = ".unpacking-"
 _LENGTH_BYTES = 8
 _PART_BYTES = 1 << 20
 
@@ -96,7 +97,8 @@ def pack_folder(folder: Path, purpose: str, secret: bytes) -> bytes:
 def unpack_folder(archive: bytes, purpose: str, secret: bytes, folder: Path) -> None:
     """Make a folder of an archive's files; it appears with all of them, or not at all.
 
-    Another folder of that name, which another process has made meanwhile, is left as it is.
+    Another folder of that name, which another process has made meanwhile, is left as it is. What a
+    process that was killed has left is removed: one process of a machine unpacks.
 
     Raises:
         ArchiveRefused: It is not signed by this secret for this purpose, or breaks a limit.
@@ -107,7 +109,9 @@ def unpack_folder(archive: bytes, purpose: str, secret: bytes, folder: Path) -> 
         raise ArchiveRefused(f"it is for {manifest.purpose}, not for {purpose}")
     check_limits(manifest.files)
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=folder.parent))
+    for left in folder.parent.glob(f"{UNPACKING}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix=UNPACKING, dir=folder.parent))
     try:
         content = Inflated(packed, sum(file.size for file in manifest.files))
         for file in manifest.files:

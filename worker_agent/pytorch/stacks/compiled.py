@@ -104,7 +104,7 @@ class Compiled:
 
     def turn_off(self, script: PreparedScript) -> None:
         for call in self.calls:
-            call.module._compiled_call_impl = None
+            vars(call.module).pop("_compiled_call_impl", None)
         self.calls = []
 
     def repair(self) -> bool:
