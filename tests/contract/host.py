@@ -37,6 +37,7 @@ from service.clouds.storage import CheckpointStorage
 from service.dashboard_files import DASHBOARD_NOT_BUILT, DashboardFiles
 from service.db import (
     access,
+    bundles,
     directives,
     jobs,
     measurements,
@@ -70,6 +71,7 @@ THERE = {
     "{token}": PREY.id,
     "{problem}": "not-found",
     "{sha256}": CODE_SHA256,
+    "{key}": CODE_SHA256,
     "{webhook}": "whk_0123456789abcdef",
     "{delivery}": "6",
     "{checkpoint:checkpoint}": f"{0:010}-{0:012}-{'0' * 32}",
@@ -180,6 +182,7 @@ def fill(engine: Engine) -> None:
     held = orphan("i-1", "key-1", JOB, "hold", "the database does not know it", NOW)
     with engine.begin() as connection:
         packages.store(connection, "default", CODE_SHA256, CODE, now)
+        bundles.store(connection, "default", CODE_SHA256, CODE, now)
         plans.store(
             connection,
             "default",

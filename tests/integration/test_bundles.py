@@ -15,7 +15,7 @@ from sqlalchemy import Engine, update
 from torch import nn
 
 from scavenger.worker_env import WorkerEnv
-from service.db import bundles
+from service.db import bundles, vms
 from service.db.schema import jobs as jobs_table
 from tests.builders import NOW
 from tests.contract.host import JOB, KEYS, WORKER, Host, host
@@ -73,6 +73,16 @@ def test_an_archive_is_kept_for_the_machines_of_its_project(
     with engine.begin() as connection:
         connection.execute(update(jobs_table).where(jobs_table.c.id == JOB).values(project="other"))
     assert place.fetch(KEY) is None
+
+
+def test_a_machine_that_is_gone_opens_nothing(machine: Machine, engine: Engine) -> None:
+    place = machine()
+    place.store(KEY, b"one")
+    with engine.begin() as connection:
+        vms.record_gone(connection, WORKER, NOW)
+    for ask in (lambda: place.fetch(KEY), lambda: place.store(KEY, b"two")):
+        with pytest.raises(ConnectionError, match="no machine of a running job"):
+            ask()
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ FIRST_CORNERS = 3
 # Configurations weighed for one more probe.
 MAX_PROBE_CANDIDATES = 12
 MAX_EXTRA_PROBES = 6
+PROBES_PER_STACK = 2
 
 
 class AutoSearch:
@@ -234,10 +235,15 @@ def unprobed_configs(
 
 
 def unprobed_stacks(state: PlanningState, probed: Collection[ClusterConfig]) -> list[ClusterConfig]:
-    """Return the probes that are left of further stacks."""
-    space = state.space
-    wanted = [config for stack in space.stacks[1:] for config in space.stack_probes(stack)]
-    return [config for config in wanted if config not in probed]
+    """Return the probes that are left of further stacks; two of each tell all there is to know."""
+    seen, space = [config.stack for config in probed], state.space
+    return [
+        config
+        for stack in space.stacks[1:]
+        if seen.count(stack.name) < PROBES_PER_STACK
+        for config in space.stack_probes(stack)
+        if config not in probed
+    ]
 
 
 def relative_probe_costs(

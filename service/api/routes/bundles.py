@@ -60,6 +60,7 @@ def fetch_bundle(app_state: State, caller: CurrentWorker, key: BundleKey) -> Bun
 @router.put(
     "/bundles/{key}",
     status_code=204,
+    response_class=Response,
     openapi_extra={
         "requestBody": {"required": True, "content": CONTENT},
         **answers_problems("not_found"),
