@@ -231,6 +231,29 @@ def test_a_stack_with_wrong_gradients_is_left_out_and_so_is_one_that_does_not_co
         strategy.close()
 
 
+@pytest.mark.parametrize("scale", [1.0, 2.0**16, 2.0**30, 2.0**100])
+def test_a_loss_scale_that_overflows_in_float16_is_no_reason_to_leave_it_out(scale: float) -> None:
+    training = Training()
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    training.extra["scaler"] = scaler
+    strategy = training.attach()
+    try:
+        strategy._use_stack(Stack.parse("fp16"))
+        rehearsal = strategy.rehearsal([8])
+        assert rehearsal is not None
+        with rehearsal:
+            training.optimizer.zero_grad()
+            scaler.scale(training.model(torch.randn(8, 6)).square().mean()).backward()
+            scaler.step(training.optimizer)
+            scaler.update()
+        (check,) = strategy.rehearsals.checks
+        assert check.refusal == ("" if scale < 2.0**100 else "its gradients are not finite")
+        assert 0 <= check.gradient_error < 0.1
+        assert scaler.get_scale() == scale
+    finally:
+        strategy.close()
+
+
 class Words(nn.Module):
     """Returns several rows per sample, and a loss of its own beside them."""
 

@@ -60,6 +60,11 @@ class ModelCall:
             cotangents=[rows(each) for each in self.cotangents],
         )
 
+    def scaled(self, factor: float) -> ModelCall:
+        """Return the same call with the loss multiplied by a factor."""
+        scaled = [None if each is None else each * factor for each in self.cotangents]
+        return replace(self, cotangents=scaled)
+
     def in_float64(self) -> ModelCall:
         """Return the same call with all floating-point numbers in float64."""
 

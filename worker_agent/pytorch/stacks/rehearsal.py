@@ -7,11 +7,13 @@ by the stack, without the script: that compiles it, and compares its gradients w
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from torch import nn
 from torch.amp import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -32,6 +34,8 @@ from worker_agent.state.codec import decode_state
 from worker_agent.state.progress import Stateful, collect_states
 
 log = logging.getLogger(__name__)
+
+MAX_HALVINGS = 12
 
 
 class StackRehearsal:
@@ -79,7 +83,7 @@ class StackRehearsal:
 
         Nothing is raised: a stack that fails is left out.
         """
-        stack, largest, model = self.switch.stack, max(batches), self.switch.script.model
+        stack, largest, model = self.switch.stack, max(batches), self.model
         began_at = time.perf_counter()
         recorder = CallRecorder(model, largest, self.on_work)
         self.is_open = True
@@ -125,14 +129,17 @@ class StackRehearsal:
 
     def _check(self, call: ModelCall, batches: Sequence[int]) -> tuple[float, str]:
         """Compile and compare; returns the error of all gradients, and what is wrong if any."""
-        model = self.switch.script.model
+        model = self.model
         exact_model = copy_in_float64(model)
         names = [name for name, each in model.named_parameters() if each.requires_grad]
+        call = self._without_overflow(call)
         parts = [call.first(batch) for batch in sorted(set(batches), reverse=True)]
         exact = [part.in_float64().gradients(exact_model) for part in parts]
         with self._eager():
             eager = [part.gradients(model) for part in parts]
         error = max(map(relative_error, eager, exact))
+        if not math.isfinite(error):
+            return 0.0, "its gradients are not finite"
         compiled = self._compiled
         while compiled is not None:
             for part, *known in zip(parts, eager, exact, strict=True):
@@ -147,6 +154,25 @@ class StackRehearsal:
                 return error, f"of {part.batch} samples {wrong}"
             log.info("%s: of %d samples %s; compiled otherwise", compiled.name, part.batch, wrong)
         return error, ""
+
+    def _without_overflow(self, call: ModelCall) -> ModelCall:
+        """Return a call with so small a loss that its gradients are finite, if that helps.
+
+        A loss scaler begins with a scale that overflows in float16, and finds a smaller one.
+        """
+        for _ in range(MAX_HALVINGS):
+            with self._eager():
+                if all(
+                    each is None or each.isfinite().all() for each in call.gradients(self.model)
+                ):
+                    break
+            call = call.scaled(1 / 4)
+        return call
+
+    @property
+    def model(self) -> nn.Module:
+        """The model of the script."""
+        return self.switch.script.model
 
     @property
     def _compiled(self) -> Compiled | None:
