@@ -35,7 +35,7 @@ from worker_agent.state.progress import Stateful, collect_states
 
 log = logging.getLogger(__name__)
 
-MAX_HALVINGS = 12
+MAX_LOSS_REDUCTIONS = 12
 
 
 class StackRehearsal:
@@ -160,12 +160,11 @@ class StackRehearsal:
 
         A loss scaler begins with a scale that overflows in float16, and finds a smaller one.
         """
-        for _ in range(MAX_HALVINGS):
+        for _ in range(MAX_LOSS_REDUCTIONS):
             with self._eager():
-                if all(
-                    each is None or each.isfinite().all() for each in call.gradients(self.model)
-                ):
-                    break
+                found = [each for each in call.gradients(self.model) if each is not None]
+            if all(bool(each.isfinite().all()) for each in found):
+                break
             call = call.scaled(1 / 4)
         return call
 
