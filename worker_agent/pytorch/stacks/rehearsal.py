@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -36,6 +37,7 @@ from worker_agent.state.progress import Stateful, collect_states
 log = logging.getLogger(__name__)
 
 MAX_LOSS_REDUCTIONS = 12
+MAX_SKIPPED_BATCHES = 3  # a script may skip one that it was handed in a rehearsal
 
 
 class StackRehearsal:
@@ -71,6 +73,7 @@ class StackRehearsal:
         self.checks: list[StackCheck] = []
         self.refused: dict[Stack, str] = {}
         self.seen: set[tuple[Stack, int]] = set()
+        self.skipped: Counter[Stack] = Counter()
 
     def is_needed(self, batches: Sequence[int]) -> bool:
         """Whether the stack is yet to be rehearsed with one of these local batches."""
@@ -81,7 +84,8 @@ class StackRehearsal:
     def opened(self, batches: Sequence[int]) -> Iterator[None]:
         """Let the script run its loop body once on the largest of these batches, then check.
 
-        Nothing is raised: a stack that fails is left out.
+        Nothing is raised: a stack that fails is left out. Where the script skips the batch, another
+        is asked for.
         """
         stack, largest, model = self.switch.stack, max(batches), self.model
         began_at = time.perf_counter()
@@ -95,6 +99,9 @@ class StackRehearsal:
             call = recorder.close()
             for parameter in model.parameters():
                 parameter.grad = None
+        if call is None and self.skipped[stack] < MAX_SKIPPED_BATCHES:
+            self.skipped[stack] += 1
+            return
         self.seen.update((stack, batch) for batch in batches)
         error, why = 0.0, "the script computed no gradient in the rehearsal"
         trouble = ""
