@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 import pytest
@@ -70,17 +70,30 @@ def grave_faults(page: Page, where: str) -> list[str]:
     ]
 
 
-def test_every_page_and_dialog_is_accessible(visitor: Watched, place: Gallery) -> None:
+def faults_of_pages(page: Page, pages: Mapping[str, str]) -> list[str]:
+    faults = []
+    for name, path in pages.items():
+        page.goto(path)
+        settle(page)
+        faults += grave_faults(page, name)
+    return faults
+
+
+@pytest.mark.slow
+def test_every_page_is_accessible(visitor: Watched, place: Gallery) -> None:
     page = visitor.page()
     page.goto("/")
     expect(page.get_by_label("Token")).to_be_visible()
     faults = grave_faults(page, "login")
     place.enter(page)
-    for name, path in place.pages.items():
-        page.goto(path)
-        settle(page)
-        faults += grave_faults(page, name)
-    page.goto(PAGES["curve"])
+    assert faults + faults_of_pages(page, place.pages) == []
+
+
+def test_the_main_pages_and_every_dialog_are_accessible(visitor: Watched, place: Gallery) -> None:
+    page = visitor.page()
+    place.enter(page)
+    main = {name: place.pages[name] for name in ("jobs", "job", "curve")}
+    faults = faults_of_pages(page, main)
     marks_of_front = shown_chart(page).locator("[data-front]")
     marks_of_front.first.focus()
     for key, focused in (("Right", 1), ("Down", 2), ("Up", 1), ("Left", 0)):
