@@ -35,7 +35,7 @@ GOAL = 0.9
 @pytest.mark.parametrize(
     ("stand_in", "opened"),
     [
-        pytest.param(EC2, open_loopback, id="aws-loopback"),
+        pytest.param(EC2, open_loopback, id="aws-loopback", marks=pytest.mark.slow),
         pytest.param(EC2, open_lab, id="aws", marks=pytest.mark.slow),
         pytest.param(COMPUTE_ENGINE, open_lab, id="google", marks=pytest.mark.slow),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from sqlalchemy import Engine
 
 from tests.contract.examine import examine
@@ -24,6 +25,7 @@ def test_the_api_does_what_its_description_says(engine: Engine, tmp_path: Path) 
     assert f"Tested: {operations}" in examined.stdout
 
 
+@pytest.mark.slow
 def test_an_api_that_does_something_else_is_found_out(engine: Engine, tmp_path: Path) -> None:
     with host(engine) as controller:
         answers = controller.app.openapi()["paths"]["/v1/jobs"]["get"]["responses"]
