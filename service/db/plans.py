@@ -40,8 +40,9 @@ def store(
     content = view.model_dump(mode="json", exclude={"job"})
     connection.execute(insert(plans).values(**row, **moments, plan=content))
     old = select(plans.c.id).where(plans.c.expires_at < now - PLANS_KEPT).limit(MAX_PLANS_DELETED)
-    free = old.with_for_update(skip_locked=True)
-    connection.execute(delete(plans).where(plans.c.id.in_(free)))
+    # Postgres runs a plain subquery again for each row if it plans so, and then deletes more.
+    free = old.with_for_update(skip_locked=True).cte("old_plans")
+    connection.execute(delete(plans).where(plans.c.id.in_(select(free.c.id))))
 
 
 def find(connection: Connection, plan: str, *, locks: bool = False) -> StoredPlan | None:
