@@ -21,7 +21,7 @@ from tests.builders import NOW
 from tests.contract.host import JOB, KEYS, WORKER, Host, host
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerRefused
-from worker_agent.pytorch.stacks.code_cache import CACHE_VARIABLE, CodeCache, platform_key
+from worker_agent.pytorch.stacks.code_cache import CACHE_VARIABLE, CodeCache
 from worker_agent.state.bundles import ControllerBundles, open_bundles
 
 KEY = "ab" * 32
@@ -186,4 +186,4 @@ def test_code_of_another_instruction_set_or_of_other_threads_has_another_key() -
     keys = [process.communicate()[0].strip() for process in started]
     assert [process.returncode for process in started] == [0] * 3
     assert len(set(keys)) == 3
-    assert platform_key() == platform_key()
+    assert all(len(key) == 64 for key in keys)

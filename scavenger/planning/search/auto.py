@@ -63,11 +63,11 @@ class AutoSearch:
     name: ClassVar[str] = "auto"
 
     def search(self, state: PlanningState) -> Probe | TrainOn:
-        stored = state.stored
-        if stored is not None and stored.covers(state.space) and not has_probed_first_stack(state):
-            return probe_if_worth_it(state, choose_by_stored_model(state, stored))
+        reused = reusable_model(state)
+        if reused is not None:
+            return probe_if_worth_it(state, choose_by_stored_model(state, reused))
         reason = "corners come first, then what is worth its price"
-        if stored is not None:
+        if state.stored is not None:
             reason = "the stored model does not span this space, so corners are probed"
         first = probe_in_order(state, state.space.corners(FIRST_CORNERS), reason)
         if isinstance(first, Probe):
@@ -90,20 +90,22 @@ class AutoSearch:
         similar = find_similar_model(state)
         if similar is not None:
             return transfer_similar_model(state, similar)
-        stored = state.stored
-        if stored is not None and stored.covers(state.space) and not has_probed_first_stack(state):
-            return adapt_stored_model(state, stored)
-        return fit_own_or_stored(state)
+        reused = reusable_model(state)
+        return fit_own_or_stored(state) if reused is None else adapt_stored_model(state, reused)
 
     def describe(self, space: ConfigSpace) -> str:
         first = format_corner_count(space, FIRST_CORNERS)
         return f"a stored model if one fits, or else probes of {first} and what pays"
 
 
-def has_probed_first_stack(state: PlanningState) -> bool:
-    """Whether this job has measured the stack it starts with, and not only further ones."""
-    first = state.space.stacks[0].name
-    return any(observation.config.stack == first for observation in state.observations)
+def reusable_model(state: PlanningState) -> StoredModel | None:
+    """Return the stored model if it spans the space, and this job has measured no more than stacks.
+
+    Further stacks are probed beside it; a probe of the first one begins a search of its own.
+    """
+    stored, first = state.stored, state.space.stacks[0].name
+    is_searched = any(observation.config.stack == first for observation in state.observations)
+    return stored if stored is not None and stored.covers(state.space) and not is_searched else None
 
 
 def stack_probe_on_fewest_workers(state: PlanningState, corner: Probe) -> Probe | None:

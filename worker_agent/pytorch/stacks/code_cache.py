@@ -60,7 +60,7 @@ class CodeCache:
             return ""
         self.is_open = True
         tag = platform_key()
-        # PyTorch's own key has no instruction set: code for AVX-512 would run on AVX2, wrongly.
+        # PyTorch's own key has no instruction set: code for AVX-512 could run under AVX2.
         config: Any = torch.compiler.config
         config.cache_key_tag = tag
         if self.bundles is None or has_own_folder():

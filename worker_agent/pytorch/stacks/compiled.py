@@ -7,6 +7,7 @@ no rehearsal has compiled, as in an evaluation, runs eager instead of stalling.
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -72,7 +73,7 @@ class CompiledCall:
                 attributes["forward"] = before
 
 
-class Compiled:
+class Compiled(ABC):
     """Some modules of a model, compiled; an instance serves one script.
 
     Attributes:
@@ -87,9 +88,9 @@ class Compiled:
         self.options = OPTIONS
         self.repairs = iter(REPAIRS)
 
+    @abstractmethod
     def modules(self, model: nn.Module) -> list[nn.Module]:
         """Return the modules to compile, each as one graph."""
-        raise NotImplementedError
 
     def refusal(self, script: PreparedScript) -> str | None:
         """Say why this model cannot be compiled; None as far as that can be told beforehand."""

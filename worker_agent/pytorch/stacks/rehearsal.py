@@ -102,7 +102,6 @@ class StackRehearsal:
         if call is None and self.skipped[stack] < MAX_SKIPPED_BATCHES:
             self.skipped[stack] += 1
             return
-        self.seen.update((stack, batch) for batch in batches)
         error, why = 0.0, "the script computed no gradient in the rehearsal"
         trouble = ""
         if call is not None:
@@ -113,6 +112,7 @@ class StackRehearsal:
             except Exception as failure:
                 log.debug("rehearsing %s failed", stack, exc_info=True)
                 why = explain_failure(failure)
+        self.seen.update((stack, batch) for batch in batches)
         seconds = time.perf_counter() - began_at
         said = why[:MAX_REFUSAL_LENGTH]
         lacking = trouble[:MAX_REFUSAL_LENGTH]
@@ -157,6 +157,7 @@ class StackRehearsal:
                     break
             else:
                 break
+            self.seen.clear()  # code that was compiled before has other options
             if not compiled.repair():
                 return error, f"of {part.batch} samples {wrong}"
             log.info("%s: of %d samples %s; compiled otherwise", compiled.name, part.batch, wrong)
