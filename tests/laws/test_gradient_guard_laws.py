@@ -199,6 +199,37 @@ def scaled(graph: Any, inputs: Any, **_: Any) -> Any:
     )(graph, inputs)
 
 
+def mended(graph: Any, inputs: Any, options: Any = None, **_: Any) -> Any:
+    """Compile wrongly for batches of 8, unless told otherwise."""
+    is_wrong = any(torch.is_tensor(each) and len(each) == 8 for each in inputs)
+    if is_wrong and "reorder_for_peak_memory" not in options:
+        return scaled(graph, inputs)
+    return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
+
+
+def test_code_that_is_compiled_otherwise_is_rehearsed_again_at_each_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Compiled, "backend", staticmethod(mended))
+    monkeypatch.setattr("worker_agent.pytorch.stacks.compiled.mark_dynamic", lambda *_: None)
+    torch._dynamo.reset()
+    training = Training()
+    training.model.blocks[0].inner[1].p = training.model.blocks[1].inner[1].p = 0.0
+    strategy = training.attach()
+    try:
+        strategy._use_stack(Stack.parse("compiled"))
+        for batch in (4, 8):
+            rehearsal = strategy.rehearsal([batch])
+            assert rehearsal is not None
+            with rehearsal:
+                training.train(batch)
+        assert [check.refusal for check in strategy.rehearsals.checks] == ["", ""]
+        assert strategy.rehearsal([8]) is None
+        assert strategy.rehearsal([4]) is not None, "its code had the options that were wrong"
+    finally:
+        strategy.close()
+
+
 def broken(graph: Any, _: Any, **__: Any) -> Any:
     raise RuntimeError("no such compiler\nand much more")
 
