@@ -19,11 +19,15 @@ demo: $(READY)  ## Train, search, resize and remember, on this machine
 demo-aws: $(READY)  ## The same job on machines of a stand-in for EC2 on this computer; Linux only
 	@$(BIN)/python -m tests.machines
 
-test: $(READY) .venv/tensorflow/ready browser  ## All checks, and all tests but the slow ones
-	@$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile repeatable && \
-	$(TENSORFLOW) -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/tensorflow $(UNCLOSED); tests=$$?; \
-	wait $$checks || { cat .venv/check.log; exit 1; }; exit $$tests
+test:  ## All checks, and all tests but the slow ones
+	@$(MAKE) --no-print-directory --jobs 2 $(READY) browser
+	@$(MAKE) --no-print-directory .venv/tensorflow/ready > .venv/tensorflow.log 2>&1 & installs=$$!; \
+	$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile repeatable; tests=$$?; \
+	wait $$installs || { cat .venv/tensorflow.log; exit 1; }; \
+	wait $$checks || { cat .venv/check.log; exit 1; }; \
+	[ $$tests = 0 ] || exit $$tests; \
+	$(TENSORFLOW) -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/tensorflow $(UNCLOSED)
 
 test-browser: $(READY) browser  ## All tests of the dashboard, in a real browser
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser -m "slow or not slow"

@@ -160,7 +160,8 @@ class ConfigSpace:
         global_batches: Allowed global batches in samples, ascending, no repeats.
         machine_types: Machine types to choose from; empty where there is only one.
         memory: What a local batch needs; bounds the batch by the machines' memory if given.
-        most_local_batch: Samples one worker can hold on any machine; infinite where nothing tells.
+        most_local_batch: Samples one worker can hold on any machine with the script as it is;
+            infinite where nothing tells.
         stacks: Stacks to choose from; a job starts with the first.
     """
 
@@ -257,6 +258,11 @@ class ConfigSpace:
                 return tuple(make_config(workers, batch, machine, stack) for batch in ends)
         return ()
 
+    def most_local_batch_with(self, stack: str) -> float:
+        """Return the samples that one worker can hold with a stack."""
+        share = next((each.memory_share for each in self.stacks if each.name == stack), 1.0)
+        return self.most_local_batch / share
+
     def _corners_on(self, machine: MachineType | None) -> list[ClusterConfig]:
         fewest = next((k for k in self.workers if self._batches_of(k, machine)), None)
         if fewest is None:
@@ -277,13 +283,12 @@ class ConfigSpace:
     def _fits(
         self, workers: int, global_batch: int, machine: MachineType | None, stack: StackOption
     ) -> bool:
-        largest = -(-global_batch // workers)
-        most = min(self.most_local_batch, stack.most_local_batch)
-        if not workers <= global_batch <= stack.most_global_batch or largest > most:
+        held = -(-global_batch // workers) * stack.memory_share
+        if not workers <= global_batch <= stack.most_global_batch or held > self.most_local_batch:
             return False
         if machine is None or self.memory is None:
             return True
-        return self.memory.fits(largest, machine)
+        return self.memory.fits(held, machine)
 
 
 def make_config(
@@ -388,12 +393,12 @@ def space_columns(space: ConfigSpace) -> ConfigColumns:
     keys = tuple("" if machine is None else machine.key for machine in machines)
     names = tuple(option.name for option in space.stacks)
     grid = ConfigColumns(counts, batches, hosted, kind, keys, stack, names)
-    largest = np.ceil(batches / counts)
-    local = np.array([min(space.most_local_batch, s.most_local_batch) for s in space.stacks])
+    share = np.array([option.memory_share for option in space.stacks])[stack]
+    held = np.ceil(batches / counts) * share
     most = np.array([option.most_global_batch for option in space.stacks])
-    fitting = (counts <= batches) & (batches <= most[stack]) & (largest <= local[stack])
+    fitting = (counts <= batches) & (batches <= most[stack]) & (held <= space.most_local_batch)
     if space.memory is not None and space.machine_types:
         room = np.array([m.memory_gib for m in space.machine_types])[kind]
-        needed = space.memory.fixed_gib + space.memory.gib_per_sample * largest
+        needed = space.memory.fixed_gib + space.memory.gib_per_sample * held
         fitting &= needed * hosted <= room
     return grid.select(fitting)

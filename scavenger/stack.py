@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, get_args
 
-from annotated_types import Ge, MaxLen
+from annotated_types import Ge, Gt, Lt, MaxLen
 
 StackPartName = Literal["channels_last", "bf16", "fp16", "compiled", "compiled_whole", "fused"]
 
@@ -99,25 +99,23 @@ class StackOption:
 
     Attributes:
         name: The stack.
-        most_local_batch: Samples one worker can hold with it; infinite where nothing tells.
+        memory_share: Memory that a sample takes, relative to the script as it is.
         most_global_batch: Largest batch in which its rounding is small beside the noise; infinite
             where its numbers are the script's, or nothing tells.
         setup_seconds: Seconds in which nothing is trained before the first iteration with it.
     """
 
     name: str = EAGER_NAME
-    most_local_batch: float = math.inf
+    memory_share: float = 1.0
     most_global_batch: float = math.inf
     setup_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         Stack.parse(self.name)
-        for field, value in (
-            ("most_local_batch", self.most_local_batch),
-            ("most_global_batch", self.most_global_batch),
-        ):
-            if not value >= 1:
-                raise ValueError(f"{field} must be at least 1, got {value}")
+        if not 0 < self.memory_share < math.inf:
+            raise ValueError(f"memory_share must be above 0 and finite, got {self.memory_share}")
+        if not self.most_global_batch >= 1:
+            raise ValueError(f"most_global_batch must be at least 1, got {self.most_global_batch}")
         if not 0 <= self.setup_seconds < math.inf:
             raise ValueError(
                 f"setup_seconds must be finite and not negative, got {self.setup_seconds}"
@@ -151,6 +149,8 @@ class StackCheck:
         refusal: Why this worker trains without a part of it; empty where all is right.
         cache_trouble: Why compiled code of other workers was not used, or this one's not shared;
             empty where all is right.
+        memory_share: Bytes that a forward pass keeps for its backward pass, relative to what it
+            keeps with the script as it is.
     """
 
     stack: StackText
@@ -159,6 +159,7 @@ class StackCheck:
     gradient_error: Annotated[float, Ge(0)]
     refusal: Annotated[str, MaxLen(MAX_REFUSAL_LENGTH)] = ""
     cache_trouble: Annotated[str, MaxLen(MAX_REFUSAL_LENGTH)] = ""
+    memory_share: Annotated[float, Gt(0), Lt(math.inf)] = 1.0
 
 
 def measured_option(
@@ -181,6 +182,7 @@ def measured_option(
         most = max(MAX_ROUNDING_SHARE * noise_scale / error**2, 1.0)
     return StackOption(
         name,
+        memory_share=max((check.memory_share for check in checks), default=1.0),
         most_global_batch=most,
         setup_seconds=usual_setup_seconds(Stack.parse(name)) if seconds is None else seconds,
     )

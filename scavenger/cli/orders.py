@@ -25,25 +25,38 @@ from scavenger.cli.output import (
 )
 from scavenger.schemas.jobs import ConfigView, JobView
 from scavenger.schemas.orders import PREFERENCES, OrderList, OrderView, Preference
+from scavenger.stack import Stack
 
 NO_LIMIT = "none"
 
 
-def parse_config(text: str) -> tuple[int, int]:
-    """Read workers and global batch, such as ``2,64``.
+Config = tuple[int, int] | tuple[int, int, str]
+
+
+def parse_config(text: str) -> Config:
+    """Read workers and global batch, such as ``2,64``, and perhaps a stack: ``2,64,bf16+fused``.
 
     Raises:
-        typer.BadParameter: It is not two whole numbers from 1 up.
+        typer.BadParameter: It is not two whole numbers from 1 up, or a part of the stack unknown.
     """
-    parts = text.split(",")
-    if len(parts) == 2 and all(part.strip().isdecimal() for part in parts):
-        workers, batch = (int(part) for part in parts)
+    numbers, stack = text.split(",")[:2], text.split(",")[2:]
+    if len(numbers) == 2 and len(stack) < 2 and all(part.strip().isdecimal() for part in numbers):
+        workers, batch = (int(part) for part in numbers)
         if workers >= 1 and batch >= 1:
-            return workers, batch
-    raise typer.BadParameter(f"{text!r} is no configuration: write workers and batch, e.g. 2,64")
+            return (workers, batch, read_stack(stack[0])) if stack else (workers, batch)
+    why = f"{text!r} is no configuration: write workers and batch, e.g. 2,64, or 2,64,bf16+fused"
+    raise typer.BadParameter(why)
 
 
-def parse_target(text: str) -> Preference | tuple[int, int]:
+def read_stack(text: str) -> str:
+    """Read the name of a stack; raises typer.BadParameter."""
+    try:
+        return str(Stack.parse(text.strip()))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def parse_target(text: str) -> Preference | Config:
     """Read where to: an objective, ``auto``, or workers and global batch.
 
     Raises:
@@ -64,10 +77,11 @@ ConfirmMoveOption = Annotated[
 ]
 TargetOption = Annotated[
     str,
-    typer.Option("--to", metavar="TARGET", help="knee, cheapest, fastest, auto, or K,B."),
+    typer.Option("--to", metavar="TARGET", help="knee, cheapest, fastest, auto, or K,B[,STACK]."),
 ]
 ConfigArgument = Annotated[
-    str, typer.Argument(metavar="K,B", help="Workers and global batch, e.g. 2,64.")
+    str,
+    typer.Argument(metavar="K,B", help="Workers and global batch, e.g. 2,64, or 2,64,bf16+fused."),
 ]
 NewMaxCostOption = Annotated[
     str | None, typer.Option("--max-cost", help="The most it may spend, e.g. '5 USD', or none.")
@@ -104,9 +118,9 @@ def probe(
     context: typer.Context, job: JobArgument, config: ConfigArgument, reason: ReasonOption = ""
 ) -> None:
     """Measure a configuration once, for about 30 iterations; the job then goes back."""
-    terminal, (workers, batch) = get_terminal(context), parse_config(config)
+    terminal, wanted = get_terminal(context), parse_config(config)
     with terminal.connect() as client:
-        given = client.probe(find_job(client, job).id, workers, batch, reason=reason)
+        given = client.probe(find_job(client, job).id, *wanted, reason=reason)
     print_order(terminal, given)
 
 

@@ -35,6 +35,7 @@ COLUMNS = (
     number_column("TIME"),
     number_column("COST"),
     number_column("SPEED-UP"),
+    number_column("MEMORY"),
     text_column("NOTE", 2),
 )
 
@@ -109,7 +110,7 @@ def _stack_row(best: BestOfStack, curve: CurveView) -> tuple[Cell, ...]:
     elif point is None:
         notes.append("not measured: no probe of it was expected to pay")
     if point is None:
-        return (stack.name, *[UNKNOWN_VALUE] * 6, "; ".join(notes))
+        return (stack.name, *[UNKNOWN_VALUE] * 7, "; ".join(notes))
     seconds = point.measured_step_time or point.step_time
     return (
         stack.name,
@@ -119,5 +120,6 @@ def _stack_row(best: BestOfStack, curve: CurveView) -> tuple[Cell, ...]:
         format_time_to_target(point.time, curve.basis),
         format_cost_to_target(float(point.cost), curve.basis),
         UNKNOWN_VALUE if best.speed_up is None else f"{best.speed_up:.2f}",
+        UNKNOWN_VALUE if stack.memory_share is None else f"{stack.memory_share:.2f}",
         "; ".join(notes),
     )

@@ -30,7 +30,7 @@ class OrderMethods:
     def resize(
         self,
         job: str,
-        to: Preference | tuple[int, int],
+        to: Preference | tuple[int, int] | tuple[int, int, str],
         *,
         reason: str = "",
         seen: str | None = None,
@@ -39,8 +39,9 @@ class OrderMethods:
 
         Args:
             job: Id of the job.
-            to: Workers and global batch; ``knee``, ``cheapest`` or ``fastest``; or ``auto``, which
-                plans by the job's own objective again.
+            to: Workers and global batch, and perhaps a stack, else the job's; ``knee``,
+                ``cheapest`` or ``fastest``; or ``auto``, which plans by the job's own objective
+                again.
             reason: Why, for those who read it later.
             seen: ETag of the job as it was seen.
         """
@@ -53,12 +54,22 @@ class OrderMethods:
         job: str,
         workers: int,
         global_batch: int,
+        stack: str | None = None,
         *,
         reason: str = "",
         seen: str | None = None,
     ) -> ApiRequest[OrderView]:
-        """Measure a configuration once; the job then goes back to where it was."""
-        wish = _point(workers, global_batch)
+        """Measure a configuration once; the job then goes back to where it was.
+
+        Args:
+            job: Id of the job.
+            workers: Workers (K).
+            global_batch: Global batch (B) in samples.
+            stack: Stack of each worker; None for the job's.
+            reason: Why, for those who read it later.
+            seen: ETag of the job as it was seen.
+        """
+        wish = _point(workers, global_batch, stack)
         return _order(f"{job_path(job)}/actions/probe", wish, reason, seen)
 
     @one_request
@@ -107,9 +118,10 @@ class OrderMethods:
         return iterate_items(request, lambda page: page.orders)
 
 
-def _point(workers: int, global_batch: int) -> dict[str, Any]:
+def _point(workers: int, global_batch: int, stack: str | None = None) -> dict[str, Any]:
     """Return a configuration as the API takes it."""
-    return {"workers": workers, "global_batch": global_batch}
+    named = {} if stack is None else {"stack": stack}
+    return {"workers": workers, "global_batch": global_batch, **named}
 
 
 def _order(

@@ -5,6 +5,7 @@ It is a pydantic model because users write the document; ``scavenger.job.validat
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -410,7 +411,9 @@ class JobSpec(SpecModel):
         """Dollars per hour one worker's machine costs at most, at the largest local batch."""
         space = self.space
         largest = -(-space.global_batches[-1] // space.workers[0])
-        return worker_price_per_hour(self.known_price, int(min(largest, space.most_local_batch)))
+        # Another stack than the script's may need less memory, and so hold more.
+        most = space.most_local_batch if len(space.stacks) == 1 else math.inf
+        return worker_price_per_hour(self.known_price, int(min(largest, most)))
 
     @property
     def server_price(self) -> Decimal:

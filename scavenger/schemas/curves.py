@@ -240,12 +240,15 @@ class StackView(View):
         seconds: Seconds of the longest rehearsal, with compiling; None before any.
         gradient_error: Largest distance of all gradients from those in float64, relative to their
             length; None before a rehearsal.
+        memory_share: Memory that a sample takes, relative to the script as it is; None before a
+            rehearsal.
         refusal: Why the job cannot use it; empty where it can.
     """
 
     name: str
     seconds: float | None = None
     gradient_error: float | None = None
+    memory_share: float | None = None
     refusal: str = ""
 
 

@@ -1,12 +1,13 @@
 """Schemas of orders: what a user asks of a running job, and what became of it.
 
-A wish is stored as it was sent, and read back by the same model. A request is a wish with a reason.
+A wish is stored as it was sent, with the stack that it meant, and read back by the same model. A
+request is a wish with a reason.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -46,12 +47,16 @@ def check_stack(text: str) -> str:
 
 
 class GridPoint(SpecModel):
-    """A configuration by its workers, its global batch in samples, and the stack of each worker."""
+    """A configuration by its workers, its global batch in samples, and the stack of each worker.
+
+    Attributes:
+        stack: The stack; None, in an order, for the one that the job has.
+    """
 
     workers: WorkerCount
     global_batch: BatchSize
-    stack: Annotated[str, AfterValidator(check_stack)] = Field(
-        EAGER_NAME, exclude_if=lambda name: name == EAGER_NAME
+    stack: Annotated[str, AfterValidator(check_stack)] | None = Field(
+        None, exclude_if=lambda name: name is None
     )
 
     @property
@@ -61,7 +66,12 @@ class GridPoint(SpecModel):
         Raises:
             ValueError: There are more workers than samples.
         """
-        return ClusterConfig(self.workers, self.global_batch, stack=self.stack)
+        return ClusterConfig(self.workers, self.global_batch, stack=self.stack or EAGER_NAME)
+
+    def or_stack(self, stack: str) -> Self:
+        """Return the point with a stack where it names none."""
+        is_plain = self.stack is not None or stack == EAGER_NAME
+        return self if is_plain else self.model_copy(update={"stack": stack})
 
 
 def _read_target(value: object) -> Preference | GridPoint:

@@ -406,9 +406,11 @@ stack_checks = Table(
     Column("gradient_error", Double, nullable=False),
     Column("refusal", Text, nullable=False),
     Column("cache_trouble", Text, nullable=False),
+    Column("memory_share", Double, nullable=False, server_default="1"),
     moment_column("at", nullable=False),
     finite_constraint("seconds"),
     finite_constraint("gradient_error"),
+    finite_constraint("memory_share"),
 )
 
 # The curve each choice was made from, for ever (a trigger): written by the reconciler.

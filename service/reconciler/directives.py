@@ -42,7 +42,7 @@ def next_directive(
         servers=choose_servers(state) if strategy.servers else (),
         exchange=strategy.exchange,
         handover=None if repairs else handover_source(state),
-        most_local_batch=most_local_batch(state),
+        most_local_batch=most_local_batch(state, config.stack),
         is_provisional=not is_settled,
         correction=progress_correction(state) if is_settled else 1.0,
         nan_guard=state.job.spec.nan_guard == "on",
@@ -69,9 +69,9 @@ def handover_source(state: JobState) -> Member | None:
     return directive.members[0]
 
 
-def most_local_batch(state: JobState) -> int | None:
-    """Samples that a worker's memory holds; None when that is not known."""
-    most = state.job.spec.space.most_local_batch
+def most_local_batch(state: JobState, stack: str) -> int | None:
+    """Samples that a worker's memory holds with a stack; None when that is not known."""
+    most = state.knowledge.space.most_local_batch_with(stack)
     return None if math.isinf(most) else int(most)
 
 
@@ -114,6 +114,6 @@ def choose_servers(state: JobState) -> tuple[Member, ...]:
 
 def shrink_config(state: JobState, config: ClusterConfig, workers: int) -> ClusterConfig:
     """Return a configuration for fewer workers, none of which gets more than its memory holds."""
-    most = state.job.spec.space.most_local_batch
+    most = state.knowledge.space.most_local_batch_with(config.stack)
     batch = int(min(config.global_batch, workers * most))
     return replace(config, workers=workers, global_batch=max(batch, workers))

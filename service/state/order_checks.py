@@ -108,13 +108,14 @@ def target_objection(state: JobState, wish: ResizeWish | ProbeWish) -> OrderObje
 def config_objection(state: JobState, point: GridPoint, field: str) -> OrderObjection | None:
     """Return why a configuration is none of the job's, or more than its money pays."""
     space = state.job.spec.space
-    stack = "" if point.stack == EAGER_NAME else f" {point.stack}"
+    name = point.stack or EAGER_NAME
+    stack = "" if name == EAGER_NAME else f" {name}"
     named = f"K={point.workers} B={point.global_batch}{stack}"
     if point.global_batch < point.workers or point.config not in space:
         near = nearest(point, space)
         why = f"{named} is not among the configurations that the limits allow"
         is_on_grid = point.workers in space.workers and point.global_batch in space.global_batches
-        if is_on_grid and any(point.stack == each.name for each in space.stacks):
+        if is_on_grid and any(name == each.name for each in space.stacks):
             part = -(-point.global_batch // point.workers)
             why = f"{named} does not fit limits.memory, with {part} samples a worker"
         return OrderObjection("wish", f"{why}: the nearest is {near}", field)
@@ -135,10 +136,11 @@ def nearest(point: GridPoint, configs: Iterable[ClusterConfig]) -> ClusterConfig
     >>> str(nearest(wanted, [ClusterConfig(1, 96), ClusterConfig(4, 96)]))
     'K=4 B=96'
     """
+    name = point.stack or EAGER_NAME
 
     def distance(config: ClusterConfig) -> tuple[bool, float]:
         workers, batch = config.workers / point.workers, config.global_batch / point.global_batch
-        return config.stack != point.stack, abs(math.log2(workers)) + abs(math.log2(batch))
+        return config.stack != name, abs(math.log2(workers)) + abs(math.log2(batch))
 
     return min(configs, key=lambda config: (distance(config), config))
 

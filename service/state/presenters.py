@@ -223,6 +223,7 @@ def stack_view(name: str, checks: Sequence[StackCheck]) -> StackView:
         name=name,
         seconds=max((check.seconds for check in own), default=None),
         gradient_error=max((check.gradient_error for check in own), default=None),
+        memory_share=max((check.memory_share for check in own), default=None),
         refusal=next((check.refusal for check in own if check.refusal), ""),
     )
 

@@ -28,6 +28,7 @@ def place(open_directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_a_backup_is_taken_while_jobs_run_and_restored_elsewhere(place: Path) -> None:
     file = place / "scavenger.dump"
     with Controller(place / "old" / "home") as old:

@@ -39,6 +39,7 @@ def held(path: Path) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 def test_the_digits_job_is_searched_resized_and_reaches_its_target(controller: Controller) -> None:
     path = controller.home.parent / "held"
     job = controller.submit(held(path))

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scavenger.schemas.jobs import JobPhase, JobView
 from tests.acceptance.test_digits_job import digits
 from tests.controller import Controller
@@ -69,6 +71,7 @@ def test_what_stays_nan_ends_as_diverged(controller: Controller) -> None:
     assert watch(controller, job) == 13
 
 
+@pytest.mark.slow
 def test_a_loss_that_recovers_fails_no_job(controller: Controller) -> None:
     job = trained(controller, "0.5 if job.iteration < 100 else 0.95", 40, 41)
     assert job.phase is JobPhase.SUCCEEDED, job.reason

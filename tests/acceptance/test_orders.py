@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scavenger.schemas.jobs import JobPhase
 from scavenger.schemas.orders import OrderView
 from tests.acceptance.test_told_to_leave import training
@@ -37,6 +39,7 @@ def is_on(controller: Controller, job: str, workers: int, batch: int) -> bool:
     return applied is not None and (applied.workers, applied.global_batch) == (workers, batch)
 
 
+@pytest.mark.slow
 def test_a_job_resizes_measures_pauses_and_goes_on_as_it_is_told(
     controller: Controller, open_directory: Path
 ) -> None:

@@ -46,6 +46,7 @@ def cancel(controller: Controller, job: str) -> None:
     assert controller.finished(job).phase is JobPhase.CANCELLED
 
 
+@pytest.mark.slow
 def test_the_leader_leaves_and_is_replaced(controller: Controller, open_directory: Path) -> None:
     job = controller.submit(training(open_directory / "leaving" / "two", workers=2))
     controller.wait(lambda: controller.job(job).progress.iteration > 20)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.controller import Controller
 
 # It learns so slowly that its noise stays the same. A step takes as long on two workers as on one,
 # so one is cheaper.
 SCRIPT = """
 import time
+
 import torch
 import torch.distributed as dist
 
@@ -28,6 +31,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_noise_of_a_script_settles_on_two_workers_though_one_is_cheaper(
     controller: Controller, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def test_every_page_is_accessible(visitor: Watched, place: Gallery) -> None:
     assert faults + faults_of_pages(page, place.pages) == []
 
 
+@pytest.mark.slow
 def test_the_main_pages_and_every_dialog_are_accessible(visitor: Watched, place: Gallery) -> None:
     page = visitor.page()
     place.enter(page)
@@ -117,7 +118,9 @@ def test_the_main_pages_and_every_dialog_are_accessible(visitor: Watched, place:
     assert faults == []
 
 
-@pytest.mark.parametrize(("width", "zoom"), [(360, 1.0), (1280, 2.0)])
+@pytest.mark.parametrize(
+    ("width", "zoom"), [(360, 1.0), pytest.param(1280, 2.0, marks=pytest.mark.slow)]
+)
 def test_a_narrow_or_enlarged_page_is_not_wider_than_its_window(
     width: int, zoom: float, browser: Browser, place: Gallery
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import Watched
@@ -78,6 +79,7 @@ def test_while_the_controller_is_away_the_last_data_stay_and_are_marked_as_old(
         expect(part).to_have_attribute("data-stale", "false")
 
 
+@pytest.mark.slow
 def test_a_page_that_is_opened_while_the_controller_is_away_comes_by_itself(
     visitor: Watched, controller: Controller
 ) -> None:

@@ -204,6 +204,7 @@ def test_the_whole_story_by_keyboard_alone(
     expect(running_mark(page, cheap)).to_be_visible()
 
 
+@pytest.mark.slow
 def test_of_two_people_who_order_at_once_one_is_shown_what_the_other_decided(
     page: Page, browser: Browser, controller: Controller, fast_job: str
 ) -> None:

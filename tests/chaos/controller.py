@@ -15,6 +15,7 @@ from random import Random
 from scavenger.cluster import ClusterConfig
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.protocol import Directive, FinishReason, Member
+from scavenger.stack import EAGER_NAME
 from tests.chaos.networks import SAMPLES
 from tests.chaos.script import Script
 from tests.conductor import Conductor
@@ -42,8 +43,14 @@ class Target:
 
     workers: int
     global_batch: int
+    stack: str = EAGER_NAME
     keeps: bool = False
     dismissed: set[str] = field(default_factory=set)
+
+    def has_batch_and_stack_of(self, directive: Directive) -> bool:
+        """Whether a Directive trains with the batch and the stack that are wanted."""
+        config = directive.config
+        return (config.global_batch, config.stack) == (self.global_batch, self.stack)
 
 
 class Controller:
@@ -243,8 +250,7 @@ class Controller:
         order = [m.worker for m in self.members if m.worker in ready]
         order += [worker for worker in ready if worker not in order]
         members = [Member(w, ready[w].address) for w in order[: self.target.workers]]
-        batch = self.target.global_batch
-        is_same = self.directive is not None and self.directive.config.global_batch == batch
+        is_same = self.directive is not None and self.target.has_batch_and_stack_of(self.directive)
         if is_same and self.members == tuple(members):
             return False
         aside = [worker for worker in ready if worker not in order[: self.target.workers]]
@@ -281,16 +287,16 @@ class Controller:
         if not members:
             return
         before, most = self.directive, self.script.most_local_batch
-        batch = self.target.global_batch
+        batch, stack = self.target.global_batch, self.target.stack
         if repairs and before is not None:
-            batch = before.config.global_batch
+            batch, stack = before.config.global_batch, before.config.stack
         batch = batch if most is None else min(batch, most * len(members))
         trained = self._trained_last()
         if repairs and any(not self._is_newcomer(member.worker) for member in members):
             trained = []  # the most advanced of the members hands over
         directive = Directive(
             generation=1 if before is None else before.generation + 1,
-            config=ClusterConfig(len(members), batch),
+            config=ClusterConfig(len(members), batch, stack=stack),
             members=tuple(members),
             purpose="probe",
             progress_per_iteration=batch / SAMPLES,
@@ -309,7 +315,9 @@ class Controller:
         self.published.append((now, directive))
         names = [f"{member.worker} at {member.address}" for member in members]
         aside = f", {', '.join(standby)} to stand by" if standby else ""
-        self.tell(f"publish {directive.generation}: {names}, {batch} samples, {why}{aside}")
+        self.tell(
+            f"publish {directive.generation}: {names}, {batch} samples, {stack}, {why}{aside}"
+        )
 
     def tell(self, what: str) -> None:
         """Write down what happened, for people who read a failed seed."""

@@ -116,10 +116,12 @@ class Play:
     def _play(self, step: Step) -> None:
         """Set the target, and let the faults strike when their moments come."""
         controller, began = self.controller, time.monotonic()
-        controller.target.workers, controller.target.global_batch = step.workers, step.global_batch
-        controller.target.keeps = step.keeps
-        controller.target.dismissed |= self._dismissed(step)
-        controller.tell(f"want {step.workers}, {step.global_batch}, replaced: {step.swap}")
+        target = controller.target
+        target.workers, target.global_batch = step.workers, step.global_batch
+        target.stack, target.keeps = step.stack, step.keeps
+        target.dismissed |= self._dismissed(step)
+        wanted = f"{step.workers}, {step.global_batch}, {step.stack}"
+        controller.tell(f"want {wanted}, replaced: {step.swap}")
         before = len(controller.published)
         waiting = list(step.faults)
         out: float | None = None
@@ -246,11 +248,17 @@ def play(script: Script, directory: Path, zygote: Zygote) -> Outcome:
     is_done = one.run()
     outcome = Outcome(script.seed, fired=one.fired, duration=time.monotonic() - began)
     diaries = judge.read(directory)
-    outcome.wrong = [*failures(one), *judge.verdict(script, diaries)]
+    outcome.wrong = [*failures(one), *refusals(one), *judge.verdict(script, diaries)]
     if not is_done:
         outcome.wrong.insert(0, f"not done after {one.patience:.0f} s")
     describe(outcome, one, diaries)
     return outcome
+
+
+def refusals(one: Play) -> list[str]:
+    """Name stacks that a worker refused: all of them compute what eager does."""
+    checks = {check for each in one.conductor.reports for check in each.progress.stack_checks}
+    return sorted(f"{check.stack} was refused: {check.refusal}" for check in checks if check.refusal)
 
 
 def failures(one: Play) -> list[str]:

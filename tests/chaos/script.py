@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 from typing import Literal
 
+from scavenger.stack import EAGER_NAME
+
 BATCHES = (12, 24, 37, 60)
 MOST_WORKERS = 4
 EPOCHS = 16
+# Of half of the jobs in PyTorch each step has one of these, which compute what eager does.
+STACKS = (EAGER_NAME, "fused", "compiled_whole", "compiled_whole+fused")
 SAME = 0.15  # of the steps surely keep their number of workers: who they are changes, or the batch
 MIDST = 0.06  # seconds after a Directive is out: the change is under way
 
@@ -78,6 +82,7 @@ class Step:
         swap: Who is replaced by a new machine.
         keeps: Whether workers that are left out stand by, to be named again later.
         rest: Seconds from its Directive to the next step.
+        stack: Stack of each worker.
     """
 
     workers: int
@@ -86,6 +91,7 @@ class Step:
     keeps: bool
     faults: tuple[Fault, ...]
     rest: float
+    stack: str = EAGER_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,9 @@ def write(seed: int, framework: str = "pytorch") -> Script:
         batch = first if is_steady else random.choice(BATCHES)
         batch = min(batch, 24 * workers) if is_tight else batch
         steps.append(write_step(random, workers, batch, is_first=number == 0))
+    choices = Random(f"stacks of {seed}")
+    if framework == "pytorch" and choices.random() < 0.5:
+        steps = [replace(step, stack=choices.choice(STACKS)) for step in steps]
     return Script(
         seed=seed,
         is_steady=is_steady,

@@ -7,10 +7,18 @@ from typing import Any
 import httpx
 import torch
 from torch import nn
+from torch._dynamo import lookup_backend
 
 import worker_agent.pytorch.all_reduce  # noqa: F401  # before the fork
 from tests.chaos.networks import HALF_LIFE, SAMPLES, SEED
+from worker_agent.pytorch.stacks.code_cache import platform_facts
+from worker_agent.pytorch.stacks.compiled import Compiled
 from worker_agent.pytorch.state import seed_iteration
+
+
+def compile_at_once(graph: Any, inputs: Any, **_: Any) -> Any:
+    """Compile into what PyTorch's own operators compute, in a moment."""
+    return lookup_backend("aot_eager")(graph, inputs)
 
 
 class TorchNetwork:
@@ -34,6 +42,10 @@ class TorchNetwork:
         network = TorchNetwork(dropout=0.1)
         network.add(torch.arange(SAMPLES), 1.0)
         network.step()
+        Compiled.backend = staticmethod(compile_at_once)
+        torch.compile(network.model, backend=compile_at_once)(network.inputs).sum().backward()
+        torch._dynamo.reset()
+        platform_facts()  # asks the C++ compiler, once
         httpx.Client(trust_env=False).close()
 
     def prepare(self, job: Any) -> None:

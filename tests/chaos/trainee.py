@@ -40,7 +40,8 @@ def main() -> None:
     ):
         network.prepare(job)
         for indices in job.batches(SAMPLES, 24, epochs=1, seed=SEED):
-            out.write(json.dumps(describe(job, indices)) + "\n")
+            if not job.is_rehearsing:
+                out.write(json.dumps(describe(job, indices)) + "\n")
             network.add(indices, 1.0)
             network.step()
             time.sleep(pace)

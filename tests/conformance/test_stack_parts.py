@@ -132,6 +132,10 @@ class TestStackPart:
             if rehearsal is not None:
                 with rehearsal:
                     script.step(1)
+                (check,) = strategy.stack_checks
+                expected = 0.5 if name in ("bf16", "fp16") else 1.0
+                assert check.memory_share == pytest.approx(expected, abs=0.35)
+                assert check.refusal == ""
             weights = copy.deepcopy(script.model.state_dict())
             strategy.begin(WHOLE_BATCH, NO_FLAGS)
             script.step(1)

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive, Hello, Progress, StepReport
+from scavenger.stack import Stack, StackCheck
 from service import ledger
 from service.api.telemetry import store_report, validate_rows
 from service.db import directives, vms, workers
@@ -125,12 +126,19 @@ class Agents:
             self.rows[vm.id] = workers.record_hello(connection, self.job, hello, now)
 
     def _where(self, vm: Vm, directive: Directive) -> StepReport:
-        progress = Progress(directive.generation, self.iteration, 0, 1.0, {"accuracy": 0.98})
+        stack, batch = directive.config.stack, int(directive.config.local_batch)
+        why = "its gradients are wrong" if stack == self.scenario.refused else ""
+        is_rehearsed = Stack.parse(stack).is_rehearsed
+        checks = (StackCheck(stack, batch, 1.0, 0.0, why),) if is_rehearsed else ()
+        metrics = {"accuracy": 0.98}
+        progress = Progress(
+            directive.generation, self.iteration, 0, 1.0, metrics, stack_checks=checks
+        )
         return StepReport(vm.id, progress, self.rows.get(vm.id, 0))
 
     def _columns(self, config: ClusterConfig) -> StepColumns:
         sync = self.scenario.sync.get(config.workers, 0.001 if config.workers > 1 else 0.0)
-        compute = 1.0 / config.workers
+        compute = 1.0 / config.workers / self.scenario.speeds.get(config.stack, 1.0)
         columns = steps(ROWS, NOISE_SCALE, replace(config, workers=max(config.workers, 2)))
         first = self.iteration
         self.iteration += ROWS

@@ -34,6 +34,8 @@ class Scenario:
         generations: Which Directives are published before each of the first orders; the others
             wait until the job trains on what was chosen.
         at_once: How many orders are given together; the later ones may make the others needless.
+        speeds: How fast workers compute with stacks, beside eager.
+        refused: A stack that every worker refuses after its rehearsal.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Scenario:
     orders: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = ()
     generations: tuple[int, ...] = ()
     at_once: int = 1
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    refused: str = ""
 
     @property
     def may_be_shorter(self) -> bool:
@@ -124,6 +128,15 @@ SCENARIOS = (
         document=ORDERED,
         orders=ORDERS_IN_PAIRS,
         at_once=2,
+    ),
+    Scenario(
+        "stacks",
+        "1..2",
+        JobPhase.SUCCEEDED,
+        sync={2: 9.0},
+        document={**CONTROL, "stacks": ["eager", "fused", "bf16+fused"], "precision": "any"},
+        speeds={"fused": 1.5, "bf16+fused": 3.0},
+        refused="bf16+fused",
     ),
     Scenario("sweep", "1..1", JobPhase.SUCCEEDED, orphans=(1, 5), step=4.0),
 )

@@ -174,6 +174,7 @@ def test_without_a_controller_code_is_compiled_cold(machine: Machine) -> None:
     assert "the code that was compiled is not shared" in cache.share()
 
 
+@pytest.mark.slow
 def test_code_of_another_instruction_set_or_of_other_threads_has_another_key() -> None:
     plain = {**os.environ, "OMP_NUM_THREADS": "1"}
     told = (plain, {**plain, "ATEN_CPU_CAPABILITY": "avx2"}, {**plain, "OMP_NUM_THREADS": "2"})

@@ -103,6 +103,17 @@ def test_orders_are_listed_newest_first_as_they_were_sent(client: TestClient) ->
     assert "order 1: resize to K=2 B=64 (to try resize)" in said
 
 
+def test_an_order_without_a_stack_keeps_the_one_that_the_job_has(client: TestClient) -> None:
+    job = submitted(client, stacks=["fused", "eager", "bf16"], precision="any")
+    point = {"workers": 2, "global_batch": 64}
+    sent = [point, {**point, "stack": "eager"}, {**point, "stack": "bf16"}]
+    given = [order(client, job, "resize", {"to": to}).json()["wish"]["to"] for to in sent]
+    assert given == [{**point, "stack": "fused"}, sent[1], sent[2]]
+    assert order(client, job, "probe", point).json()["wish"] == {**point, "stack": "fused"}
+    refused = order(client, job, "probe", {**point, "stack": "bf16+fused"})
+    assert "K=2 B=64 bf16+fused is not among" in refused.json()["detail"]
+
+
 def test_a_job_takes_a_thousand_orders_and_a_pause(client: TestClient, engine: Engine) -> None:
     job = submitted(client)
     assert order(client, job, "resize", PINNED).status_code == 202

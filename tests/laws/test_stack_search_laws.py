@@ -79,13 +79,14 @@ def test_nothing_hides_behind_a_backward_pass_that_is_compiled_as_one() -> None:
 
 
 def test_each_stack_has_its_own_largest_batches() -> None:
-    options = (EAGER_OPTION, StackOption("bf16", most_local_batch=64, most_global_batch=256))
-    space = ConfigSpace((1, 2, 4), (32, 64, 128, 256, 512), stacks=options)
+    options = (EAGER_OPTION, StackOption("bf16", memory_share=0.5, most_global_batch=256))
+    space = ConfigSpace((1, 2, 4), (32, 64, 128, 256, 512), most_local_batch=32, stacks=options)
     listed, grid = list(space), space_columns(space)
     assert [grid.config(row) for row in range(len(grid))] == listed
     assert all(config in space for config in listed)
     short = [config for config in listed if config.stack == "bf16"]
     assert max(config.local_batch for config in short) == 64
+    assert max(config.local_batch for config in listed if config.stack == "eager") == 32
     assert max(config.global_batch for config in short) == 256
     assert ClusterConfig(1, 128, stack="bf16") not in space
     assert ClusterConfig(1, 32, stack="fp16") not in space

@@ -58,6 +58,7 @@ def processes_of(conductor: Conductor, name: str) -> list[psutil.Process]:
     return sorted(found, key=lambda process: process.create_time())
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_comes_back_while_the_other_trains(tmp_path: Path) -> None:
     with asynchronous(tmp_path) as conductor:
         generation = order(conductor, ["w0", "w1"])

@@ -71,6 +71,23 @@ def test_fewer_bits_are_for_batches_whose_noise_hides_the_rounding(
     assert {option.setup_seconds for option in space.stacks} == {0.0, 3.0}
 
 
+def test_a_stack_holds_as_much_more_as_it_keeps_less() -> None:
+    memory = {"machine_gib": 2, "fixed_gib": 1, "gib_per_sample": 0.015625}
+    limits = {"max_cost": "1 USD", "workers": "1..2", "batch": "32..256", "memory": memory}
+    checks = tuple(
+        StackCheck(name, 32, 3.0, 0.0, memory_share=share)
+        for name, share in ((SHORT, 0.6), (SHORT, 0.5), (COMPILED, 2.0))
+    )
+    wished = stacked(limits=limits)
+    space = planning_state(wished, (), None, stack_checks=checks).space
+    most = dict.fromkeys(wished.stack_names, 0)
+    for config in space:
+        most[config.stack] = max(most[config.stack], config.local_batch)
+    assert most == {"eager": 64, COMPILED: 32, SHORT: 64}
+    assert space.most_local_batch_with(SHORT) == pytest.approx(64 / 0.6)
+    assert wished.price_per_hour == spec().price_per_hour
+
+
 def curve_of(checks: tuple[StackCheck, ...]) -> CurveView:
     wished = stacked()
     seen = (

@@ -18,13 +18,16 @@ from scavenger.errors import DocumentProblem
 from scavenger.schemas.orders import (
     WISHES,
     ChangeRequest,
+    GridPoint,
     OrderKind,
     OrderList,
     OrderView,
     PauseRequest,
     PauseWish,
     ProbeRequest,
+    ProbeWish,
     ResizeRequest,
+    ResizeWish,
     ResumeRequest,
     Wish,
 )
@@ -216,10 +219,11 @@ def give_order(
     # Nothing may be decided between the comparison of versions and the order, nor may a machine
     # reserve money between the comparison with a new cap and that cap.
     jobs.lock_for_change(connection, job)
-    found, now, wish = find_job(connection, job), app_state.now(), request.wish
+    found, now = find_job(connection, job), app_state.now()
     refuse_if_over(found)
     check_version(app_state, connection, found, request.seen)
     state = load_state(app_state, connection, found)
+    wish = with_stack_of(state, request.wish)
     objection = find_objection(state, wish, app_state.storage.location(job, found.spec))
     if objection is not None:
         raise problem_of(objection)
@@ -239,6 +243,19 @@ def give_order(
     (view,) = job_views(app_state, connection, [found])
     headers = {"ETag": str(JobETag.of(view))}
     return StoredAnswer(202, order_view(order).model_dump_json(), headers)
+
+
+def with_stack_of(state: JobState, wish: Wish) -> Wish:
+    """Let a wish that names a configuration without a stack mean the stack that a job has."""
+    now = state.job.chosen or (state.directive.config if state.directive else None)
+    stack = state.job.spec.stack_names[0] if now is None else now.stack
+    match wish:
+        case ProbeWish():
+            return wish.or_stack(stack)
+        case ResizeWish(to=GridPoint() as point):
+            return ResizeWish(to=point.or_stack(stack))
+        case _:
+            return wish
 
 
 def refuse_if_over(job: StoredJob) -> None:

@@ -86,8 +86,7 @@ class ModelCall:
             One for each parameter that requires a gradient, None of one without influence.
         """
         trained = [each for each in model.parameters() if each.requires_grad]
-        devices = sorted({each.device.index or 0 for each in trained if each.is_cuda})
-        with buffers_kept(model), torch.random.fork_rng(devices), torch.enable_grad():
+        with buffers_kept(model), torch.random.fork_rng(devices_of(model)), torch.enable_grad():
             returned = outputs_of(model(*self.arguments, **self.named))
             pairs = [
                 (output, cotangent)
@@ -100,6 +99,27 @@ class ModelCall:
                 [cotangent.to(output.dtype) for output, cotangent in pairs],
                 allow_unused=True,
             )
+
+    def kept_bytes(self, model: nn.Module) -> int:
+        """Count the bytes that a forward pass keeps for its backward pass, for these samples.
+
+        Weights do not count, nor copies of them with fewer bits: they are as large for any batch.
+        """
+        weights = {tuple(sorted(each.shape)) for each in model.parameters()}
+        storages: dict[int, int] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            if tuple(sorted(tensor.shape)) not in weights:
+                storage = tensor.untyped_storage()
+                storages[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+        with buffers_kept(model), torch.random.fork_rng(devices_of(model)), torch.enable_grad():
+            with hooks:
+                returned = model(*self.arguments, **self.named)
+            del returned  # nothing that it holds may be freed, and its place used again, before
+        return sum(storages.values())
 
 
 class CallRecorder:
@@ -149,6 +169,11 @@ class CallRecorder:
             self.cotangents[place] = cotangent.detach().clone()
 
         return keep
+
+
+def devices_of(model: nn.Module) -> list[int]:
+    """Return the indices of the GPUs that a model is on."""
+    return sorted({each.device.index or 0 for each in model.parameters() if each.is_cuda})
 
 
 def outputs_of(returned: Any) -> list[Tensor]:

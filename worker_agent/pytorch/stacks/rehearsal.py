@@ -103,11 +103,12 @@ class StackRehearsal:
             self.skipped[stack] += 1
             return
         error, why = 0.0, "the script computed no gradient in the rehearsal"
-        trouble = ""
+        trouble, share = "", 1.0
         if call is not None:
             try:
                 trouble = self.cache.open() if stack.is_compiled else ""
                 error, why = self._check(call, batches)
+                share = self._memory_share(call)
                 trouble = trouble or self.cache.share()
             except Exception as failure:
                 log.debug("rehearsing %s failed", stack, exc_info=True)
@@ -116,7 +117,7 @@ class StackRehearsal:
         seconds = time.perf_counter() - began_at
         said = why[:MAX_REFUSAL_LENGTH]
         lacking = trouble[:MAX_REFUSAL_LENGTH]
-        self.checks.append(StackCheck(str(stack), largest, seconds, error, said, lacking))
+        self.checks.append(StackCheck(str(stack), largest, seconds, error, said, lacking, share))
         if why:
             self._refuse(stack, why)
 
@@ -162,6 +163,14 @@ class StackRehearsal:
                 return error, f"of {part.batch} samples {wrong}"
             log.info("%s: of %d samples %s; compiled otherwise", compiled.name, part.batch, wrong)
         return error, ""
+
+    def _memory_share(self, call: ModelCall) -> float:
+        """Return what the stack keeps for the backward pass, relative to the script as it is."""
+        model = self.model
+        # Eager in float64 keeps the same tensors, with numbers of eight bytes.
+        wide = call.in_float64().kept_bytes(copy_in_float64(model))
+        kept, size = call.kept_bytes(model), next(model.parameters()).element_size()
+        return kept * 8 / (wide * size) if kept and wide else 1.0
 
     def _without_overflow(self, call: ModelCall) -> ModelCall:
         """Return a call with so small a loss that its gradients are finite, if that helps.

@@ -967,15 +967,15 @@ export interface components {
         /**
          * GridPoint
          * @description A configuration by its workers, its global batch in samples, and the stack of each worker.
+         *
+         *     Attributes:
+         *         stack: The stack; None, in an order, for the one that the job has.
          */
         GridPoint: {
             /** Global Batch */
             global_batch: number;
-            /**
-             * Stack
-             * @default eager
-             */
-            stack: string;
+            /** Stack */
+            stack?: string | null;
             /** Workers */
             workers: number;
         };
@@ -2662,11 +2662,8 @@ export interface components {
              * @default
              */
             reason: string;
-            /**
-             * Stack
-             * @default eager
-             */
-            stack: string;
+            /** Stack */
+            stack?: string | null;
             /** Workers */
             workers: number;
         };
@@ -3246,6 +3243,8 @@ export interface components {
          *         refusal: Why this worker trains without a part of it; empty where all is right.
          *         cache_trouble: Why compiled code of other workers was not used, or this one's not shared;
          *             empty where all is right.
+         *         memory_share: Bytes that a forward pass keeps for its backward pass, relative to what it
+         *             keeps with the script as it is.
          */
         StackCheck: {
             /**
@@ -3257,6 +3256,11 @@ export interface components {
             gradient_error: number;
             /** Local Batch */
             local_batch: number;
+            /**
+             * Memory Share
+             * @default 1
+             */
+            memory_share: number;
             /**
              * Refusal
              * @default
@@ -3276,11 +3280,15 @@ export interface components {
          *         seconds: Seconds of the longest rehearsal, with compiling; None before any.
          *         gradient_error: Largest distance of all gradients from those in float64, relative to their
          *             length; None before a rehearsal.
+         *         memory_share: Memory that a sample takes, relative to the script as it is; None before a
+         *             rehearsal.
          *         refusal: Why the job cannot use it; empty where it can.
          */
         StackView: {
             /** Gradient Error */
             gradient_error?: number | null;
+            /** Memory Share */
+            memory_share?: number | null;
             /** Name */
             name: string;
             /**
