@@ -257,8 +257,8 @@ def play(script: Script, directory: Path, zygote: Zygote) -> Outcome:
 
 def refusals(one: Play) -> list[str]:
     """Name stacks that a worker refused: all of them compute what eager does."""
-    checks = {check for each in one.conductor.reports for check in each.progress.stack_checks}
-    return sorted(f"{check.stack} was refused: {check.refusal}" for check in checks if check.refusal)
+    told = (check for each in one.conductor.reports for check in each.progress.stack_checks)
+    return sorted({f"{each.stack} was refused: {each.refusal}" for each in told if each.refusal})
 
 
 def failures(one: Play) -> list[str]:
