@@ -17,6 +17,7 @@ from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive, Hello, Progress, StepReport
 from scavenger.stack import Stack, StackCheck
 from service import ledger
+from service.api.routes.agent import record_stack_checks
 from service.api.telemetry import store_report, validate_rows
 from service.db import directives, vms, workers
 from service.db.jobs import StoredJob
@@ -108,6 +109,7 @@ class Agents:
             self.measured.add(directive.generation)
             self.rows[vm.id] = report.sequence + ROWS
             report = replace(report, steps=self._columns(directive.config))
+        record_stack_checks(connection, self.job, report, now)
         store_report(connection, validate_rows(report, {}), now)
 
     def _stand_by(
