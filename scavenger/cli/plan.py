@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scavenger.cli.curve import point_labels, source_symbol
+from scavenger.cli.layouts import plan_layouts
 from scavenger.cli.options import OutputOption
 from scavenger.cli.output import (
     Cell,
@@ -46,6 +47,17 @@ DetailedExitCodeOption = Annotated[
     typer.Option("--detailed-exitcode", help="Exit with 3 if submitting the plan would spend."),
 ]
 
+LayoutsOption = Annotated[
+    bool,
+    typer.Option("--layouts", help="FILE is a profile of a model: compare its layouts, offline."),
+]
+LayoutWorkersOption = Annotated[
+    str | None, typer.Option("--workers", help="With --layouts: worker counts, e.g. 1..8 or 2,4.")
+]
+LayoutBatchOption = Annotated[
+    int | None, typer.Option("--batch", min=1, help="With --layouts: global batch in samples.")
+]
+
 
 def plan(
     context: typer.Context,
@@ -54,14 +66,26 @@ def plan(
     name: NameOption = None,
     every: EveryPointOption = False,
     detailed_exitcode: DetailedExitCodeOption = False,
+    layouts: LayoutsOption = False,
+    workers: LayoutWorkersOption = None,
+    batch: LayoutBatchOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show what a job would take, before it costs anything. Nothing is launched or spent.
 
     The plan is kept for 15 minutes; ``scavenger submit --plan ID`` submits exactly that. With
     --code the directory is sent already, so that the plan can be submitted.
+
+    With --layouts the file is a profile of a model (docs/layouts.md), and no controller is asked.
     """
     terminal = get_terminal(context)
+    if layouts:
+        plan_layouts(terminal, file, workers, batch, output)
+        return
+    if workers is not None or batch is not None:
+        raise typer.BadParameter(
+            "--workers and --batch belong to --layouts: limits of a job are in its document"
+        )
     with nullcontext() if code is None else pack_code(code) as packed:
         spec = read_job_file(file, name, None if packed is None else packed.digest)
         with terminal.connect() as client:

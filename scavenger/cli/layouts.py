@@ -1,0 +1,146 @@
+"""``scavenger plan --layouts``: which layout of a model pays, from a profile of one worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from scavenger.cli.errors import InvalidInput
+from scavenger.cli.options import expand_counts
+from scavenger.cli.output import (
+    Cell,
+    OutputFormat,
+    ResponsiveTable,
+    Terminal,
+    format_seconds,
+    number_column,
+    pluralize,
+    render_facts,
+    text_column,
+    word_column,
+)
+from scavenger.errors import DocumentProblem, NothingFeasible
+from scavenger.models.layout_time import LayoutForecast, LayoutProfile
+from scavenger.planning.layouts import GIB, LayoutPlan, forecast_layouts
+
+_PROFILE: TypeAdapter[LayoutProfile] = TypeAdapter(LayoutProfile)
+LAYOUT_COLUMNS = (
+    word_column("LAYOUT"),
+    number_column("K"),
+    number_column("D"),
+    number_column("ITERATION"),
+    number_column("SAMPLES/S"),
+    number_column("MEMORY"),
+    text_column("BLOCKS OF STAGES", 2),
+)
+
+
+def plan_layouts(
+    terminal: Terminal, file: Path, workers: str | None, batch: int | None, output: OutputFormat
+) -> None:
+    """Print the layouts of a profile; needs no controller."""
+    if workers is None or batch is None:
+        missing = "--workers" if workers is None else "--batch"
+        raise typer.BadParameter(f"--layouts needs {missing}: write e.g. --workers 1..8 --batch 64")
+    counts, profile = expand_counts(workers), read_profile(file)
+    made = forecast_layouts(profile, counts, batch)
+    rows = [layout_document(each, profile) for each in made.forecasts]
+    refused = [{"layout": str(layout), "why": why} for layout, why in made.refused.items()]
+    document = {"conclusion": made.conclusion, "layouts": rows, "refused": refused}
+    names = [str(each.layout) for each in made.forecasts]
+    terminal.print_document(document, output, render_layouts(made, profile), names)
+    if not made.forecasts:
+        raise NothingFeasible(made.conclusion)
+
+
+def read_profile(file: Path) -> LayoutProfile:
+    """Read a profile of a model in JSON.
+
+    Raises:
+        InvalidInput: Every field that is missing, unknown or out of range.
+    """
+    try:
+        return _PROFILE.validate_json(file.read_bytes(), strict=False)
+    except OSError as error:
+        raise InvalidInput(str(file), [DocumentProblem("", f"{error.strerror}")]) from error
+    except ValidationError as error:
+        problems = [_problem(each) for each in error.errors()]
+        raise InvalidInput(str(file), problems) from error
+
+
+def _problem(error: ErrorDetails) -> DocumentProblem:
+    path = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]
+    ).removeprefix(".")
+    return DocumentProblem(path, error["msg"].removeprefix("Value error, "))
+
+
+def layout_document(forecast: LayoutForecast, profile: LayoutProfile) -> dict[str, object]:
+    """Return a forecast as JSON values."""
+    layout = forecast.layout
+    return {
+        "pipeline": layout.pipeline,
+        "tensor": layout.tensor,
+        "shard": layout.shard,
+        "micro_batches": layout.micro_batches,
+        "workers": forecast.workers,
+        "replicas": forecast.replicas,
+        "global_batch": forecast.global_batch,
+        "seconds": forecast.seconds,
+        "seconds_low": forecast.seconds_low,
+        "seconds_high": forecast.seconds_high,
+        "samples_per_second": forecast.samples_per_second,
+        "stages": [
+            {
+                "first_block": profile.blocks[stage.first].name,
+                "last_block": profile.blocks[stage.last].name,
+                "seconds": stage.seconds,
+                "memory_bytes": stage.memory_bytes,
+            }
+            for stage in forecast.stages
+        ],
+    }
+
+
+def render_layouts(made: LayoutPlan, profile: LayoutProfile) -> RenderableType:
+    """Render the layouts from fast to slow, and why others are not among them."""
+    notes: list[RenderableType] = [Text(), render_facts(_facts(made))]
+    if not made.forecasts:
+        return Group(*notes[1:])
+    rows = [_layout_row(each, profile) for each in made.forecasts]
+    return Group(ResponsiveTable(LAYOUT_COLUMNS, rows), *notes)
+
+
+def _facts(made: LayoutPlan) -> list[tuple[str, str]]:
+    left_out = pluralize(made.dominated, "slower choice")
+    dominated = [("left out", f"{left_out}, on as many workers or more")] if made.dominated else []
+    reasons: dict[str, list[str]] = {}
+    for layout, why in made.refused.items():
+        reasons.setdefault(why, []).append(str(layout))
+    refused = [("refused", f"{', '.join(names)}: {why}") for why, names in reasons.items()]
+    return [("choice", made.conclusion), *dominated, *refused]
+
+
+def _layout_row(forecast: LayoutForecast, profile: LayoutProfile) -> tuple[Cell, ...]:
+    low, high = format_seconds(forecast.seconds_low), format_seconds(forecast.seconds_high)
+    spread = "" if low == high else f" ({low}–{high})"
+    stages = [
+        profile.blocks[stage.first].name
+        if stage.first == stage.last
+        else f"{profile.blocks[stage.first].name}..{profile.blocks[stage.last].name}"
+        for stage in forecast.stages
+    ]
+    return (
+        str(forecast.layout),
+        str(forecast.workers),
+        str(forecast.replicas),
+        f"{format_seconds(forecast.seconds)}{spread}",
+        f"{forecast.samples_per_second:.4g}",
+        f"{forecast.memory_bytes / GIB:.3g} GiB",
+        " | ".join(stages) if len(stages) > 1 else "all",
+    )

@@ -1,0 +1,340 @@
+"""How long an iteration of a layout takes, and what memory it needs, from a profile of one worker.
+
+The time is that of one forward, one backward with a flush (docs/equations.md): all stages once, the
+slowest of them for each further micro-batch, transfers between stages, and the synchronisation of
+replicas. Of each block a profile has a line in the samples, as the law of one worker has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from pydantic import ConfigDict
+
+from scavenger.cluster import Floats
+from scavenger.layout import Layout
+from scavenger.number_checks import require_above_zero, require_not_negative
+
+# Of a layout that never ran: its time lies within this factor, either way, four times in five.
+UNCERTAINTY: Final = 1.3
+NO_OTHER_FIELDS: Final = ConfigDict(extra="forbid")  # a file with a wrong word is no profile
+# A worker with sharded weights gathers them twice and scatters their gradients once.
+SHARD_PASSES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BlockProfile:
+    """What one block of a model takes on one worker, and what crosses its borders.
+
+    Attributes:
+        name: Its name in the model.
+        fixed_seconds: Seconds of both passes that no batch changes, such as launches of kernels.
+        seconds_per_sample: Seconds of both passes for each sample.
+        output_bytes: Bytes per sample that it hands to the next block.
+        saved_bytes: Bytes per sample that its forward pass keeps for its backward pass.
+        weight_bytes: Bytes of its weights.
+        all_reduces: All-reduces of both passes if its weights are shared by several workers; 0 if
+            they cannot be.
+        all_reduce_bytes: Bytes per sample of each of them.
+        keeps_whole_gradient: Whether each shard holds the gradient of all its weights, as of an
+            embedding of a vocabulary.
+    """
+
+    name: str
+    fixed_seconds: float
+    seconds_per_sample: float
+    output_bytes: float
+    saved_bytes: float
+    weight_bytes: float
+    all_reduces: int = 0
+    all_reduce_bytes: float = 0.0
+    keeps_whole_gradient: bool = False
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    def __post_init__(self) -> None:
+        require_not_negative(
+            self,
+            *("fixed_seconds", "seconds_per_sample", "output_bytes", "saved_bytes"),
+            *("weight_bytes", "all_reduces", "all_reduce_bytes"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpeed:
+    """Between two workers.
+
+    Attributes:
+        latency_seconds: Of a message without content.
+        bytes_per_second: Each way.
+    """
+
+    latency_seconds: float
+    bytes_per_second: float
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    def __post_init__(self) -> None:
+        require_not_negative(self, "latency_seconds")
+        require_above_zero(self, "bytes_per_second")
+
+    def send(self, size: float) -> float:
+        """Return seconds for one message of a size in bytes."""
+        return self.latency_seconds + size / self.bytes_per_second
+
+    def all_reduce(self, workers: int, size: float) -> float:
+        """Return seconds of a ring all-reduce of a tensor of a size in bytes."""
+        steps = 2 * (workers - 1)
+        return steps * self.latency_seconds + steps / workers * size / self.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutProfile:
+    """What the time of any layout of a model follows from.
+
+    Attributes:
+        blocks: A chain: each hands its output to the next.
+        inside: Link between workers of one machine.
+        across: Link between machines.
+        workers_per_machine: Workers that one machine hosts.
+        machine_memory_bytes: Memory of a machine; infinite where nothing tells.
+        optimizer_slots: Tensors of the size of the weights that the optimizer keeps: 2 of Adam.
+        optimizer_seconds: One step of the optimizer for the whole model on one worker.
+        heads: Attention heads of a block, which shards must divide; 1 divides by nothing.
+        vocabulary: Rows of the embedding, which shards must divide; 0 without one.
+        has_batch_statistics: Whether a batch normalisation sees the samples of a micro-batch only.
+    """
+
+    blocks: tuple[BlockProfile, ...]
+    inside: LinkSpeed
+    across: LinkSpeed
+    workers_per_machine: int = 1
+    machine_memory_bytes: float = math.inf
+    optimizer_slots: int = 0
+    optimizer_seconds: float = 0.0
+    heads: int = 1
+    vocabulary: int = 0
+    has_batch_statistics: bool = False
+
+    __pydantic_config__ = NO_OTHER_FIELDS
+
+    def __post_init__(self) -> None:
+        if not self.blocks:
+            raise ValueError("a profile needs at least one block")
+        if not self.machine_memory_bytes > 0:
+            raise ValueError(f"machine_memory_bytes must be above 0: {self.machine_memory_bytes}")
+        require_above_zero(self, "workers_per_machine", "heads")
+        require_not_negative(self, "optimizer_slots", "optimizer_seconds", "vocabulary")
+
+    @property
+    def worker_memory_bytes(self) -> float:
+        """Memory that each worker of a machine has."""
+        return self.machine_memory_bytes / self.workers_per_machine
+
+    def objection(self, layout: Layout) -> str | None:
+        """Say in a sentence why the model cannot be laid out so; None if it can."""
+        stages, shards = layout.pipeline, layout.tensor
+        if stages > len(self.blocks):
+            return f"{len(self.blocks)} blocks cannot be cut into {stages} stages"
+        if layout.micro_batches > 1 and self.has_batch_statistics:
+            return "a batch normalisation would see the samples of one micro-batch only"
+        if shards == 1:
+            return None
+        if not any(block.all_reduces for block in self.blocks):
+            return "no block says how its weights can be shared by several workers"
+        if shards > self.workers_per_machine:
+            return f"a machine hosts {self.workers_per_machine} of the {shards} workers of a tensor"
+        if self.heads % shards:
+            return f"{self.heads} heads are not divisible by {shards}"
+        if self.vocabulary % shards:
+            return f"a vocabulary of {self.vocabulary} is not divisible by {shards}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class StageForecast:
+    """One stage of a layout.
+
+    Attributes:
+        first: Its first block, counted from 0.
+        last: Its last block.
+        seconds: Of both passes of one micro-batch.
+        memory_bytes: What each of its workers needs.
+    """
+
+    first: int
+    last: int
+    seconds: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutForecast:
+    """What an iteration of a layout is expected to take.
+
+    Attributes:
+        layout: The layout.
+        workers: Workers of all replicas.
+        global_batch: Samples of an iteration.
+        seconds: Of an iteration.
+        seconds_low: Lower end of its 80 % interval.
+        seconds_high: Upper end.
+        stages: What each stage has and takes.
+    """
+
+    layout: Layout
+    workers: int
+    global_batch: int
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    stages: tuple[StageForecast, ...]
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model, D."""
+        return self.workers // self.layout.workers_per_replica
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples of an iteration by its seconds."""
+        return self.global_batch / self.seconds
+
+    @property
+    def memory_bytes(self) -> float:
+        """What the worker needs that needs most."""
+        return max(stage.memory_bytes for stage in self.stages)
+
+
+def forecast_layout(
+    profile: LayoutProfile, layout: Layout, workers: int, global_batch: int
+) -> LayoutForecast | None:
+    """Return what an iteration takes with the best cut of the model; None if none fits the memory.
+
+    Raises:
+        ValueError: The layout fits not the model, the workers or the batch.
+    """
+    why = profile.objection(layout) or layout.objection(workers, global_batch)
+    if why is not None:
+        raise ValueError(f"{layout}: {why}")
+    pieces = _Pieces(profile, layout, workers, global_batch)
+    stages = pieces.cut()
+    if stages is None:
+        return None
+    seconds = pieces.iteration(stages)
+    is_measured = layout.is_plain and workers == 1
+    factor = 1.0 if is_measured else UNCERTAINTY
+    low, high = seconds / factor, seconds * factor
+    return LayoutForecast(layout, workers, global_batch, seconds, low, high, stages)
+
+
+class _Pieces:
+    """Figures of one layout on one batch.
+
+    Attributes:
+        part: Samples of a micro-batch of a worker, µ.
+        seconds: Seconds of both passes of one micro-batch up to each block.
+    """
+
+    def __init__(
+        self, profile: LayoutProfile, layout: Layout, workers: int, global_batch: int
+    ) -> None:
+        self.profile, self.layout = profile, layout
+        self.replicas = workers // layout.workers_per_replica
+        self.part = global_batch / self.replicas / layout.batch_parts_per_replica
+        is_inside = workers <= profile.workers_per_machine
+        fits = layout.workers_per_replica <= profile.workers_per_machine
+        self.between_replicas = profile.inside if is_inside else profile.across
+        self.between_stages = profile.inside if fits else profile.across
+        blocks = profile.blocks
+        # What is shared by the workers of a tensor is divided by their number.
+        self.shares = np.array([layout.tensor if block.all_reduces else 1 for block in blocks])
+        self.seconds = self._up_to([self._block_seconds(block) for block in blocks])
+        weights = np.array([block.weight_bytes for block in blocks]) / self.shares
+        self.weights = self._up_to(weights)
+        saved = np.array([block.saved_bytes for block in blocks]) / self.shares
+        self.saved = self._up_to(saved * self.part)
+        whole = [block.weight_bytes * block.keeps_whole_gradient for block in blocks]
+        self.whole_gradients = self._up_to(np.array(whole) * (1 - 1 / self.shares))
+        self.largest_block = float(weights.max())
+
+    @staticmethod
+    def _up_to(values: Sequence[float] | Floats) -> Floats:
+        return np.concatenate([[0.0], np.cumsum(values)])
+
+    def _block_seconds(self, block: BlockProfile) -> float:
+        shards, part = self.layout.tensor, self.part
+        if shards == 1 or not block.all_reduces:
+            return block.fixed_seconds + block.seconds_per_sample * part
+        shared = self.profile.inside.all_reduce(shards, block.all_reduce_bytes * part)
+        compute = block.fixed_seconds + block.seconds_per_sample * part / shards
+        return compute + block.all_reduces * shared
+
+    def cut(self) -> tuple[StageForecast, ...] | None:
+        """Cut the chain so that the slowest stage is as fast as possible, and all fit the memory.
+
+        From the last stage to the first: then the micro-batches in flight in a stage are known.
+        """
+        stages, count = self.layout.pipeline, len(self.profile.blocks)
+        best = np.full((stages + 1, count + 1), np.inf)
+        cuts = np.zeros((stages + 1, count + 1), dtype=np.int64)
+        best[0, count] = 0.0
+        for behind in range(1, stages + 1):  # stages from this one on
+            for first in range(count):
+                ends = np.arange(first + 1, count + 1)
+                seconds = self.seconds[ends] - self.seconds[first]
+                slowest = np.maximum(seconds, best[behind - 1, ends])
+                slowest[self._memory(first, ends, behind) > self.profile.worker_memory_bytes] = (
+                    np.inf
+                )
+                chosen = int(slowest.argmin())
+                best[behind, first], cuts[behind, first] = slowest[chosen], ends[chosen]
+        if not np.isfinite(best[stages, 0]):
+            return None
+        found, first = [], 0
+        for behind in range(stages, 0, -1):
+            end = int(cuts[behind, first])
+            seconds = float(self.seconds[end] - self.seconds[first])
+            needed = float(self._memory(first, np.array([end]), behind)[0])
+            found.append(StageForecast(first, end - 1, seconds, needed))
+            first = end
+        return tuple(found)
+
+    def _memory(self, first: int, ends: np.ndarray, behind: int) -> Floats:
+        """Return what a worker of a stage needs, by where the stage ends.
+
+        Args:
+            first: Its first block.
+            ends: One behind its last.
+            behind: Stages from this one on; so many micro-batches are in flight at most.
+        """
+        shard = self.layout.shard
+        weights = (self.weights[ends] - self.weights[first]) / shard
+        kept = weights * (2 + self.profile.optimizer_slots)
+        kept += self.whole_gradients[ends] - self.whole_gradients[first]
+        gathered = self.largest_block if shard > 1 else 0.0
+        in_flight = min(self.layout.micro_batches, behind)
+        return np.asarray(kept + gathered + in_flight * (self.saved[ends] - self.saved[first]))
+
+    def iteration(self, stages: Sequence[StageForecast]) -> float:
+        """Return seconds of an iteration."""
+        layout, link = self.layout, self.between_stages
+        compute = [stage.seconds for stage in stages]
+        heaviest = max(
+            float(self.weights[stage.last + 1] - self.weights[stage.first]) for stage in stages
+        )
+        if layout.shard > 1:
+            moved = (layout.shard - 1) / layout.shard * SHARD_PASSES * heaviest
+            compute = [max(each, moved / link.bytes_per_second) for each in compute]
+        cuts = [self.profile.blocks[stage.last].output_bytes for stage in stages[:-1]]
+        transfers = sum(2 * link.send(size * self.part) for size in cuts)
+        passes = sum(compute) + (layout.micro_batches - 1) * max(compute)
+        own = heaviest / layout.shard
+        sync = self.between_replicas.all_reduce(self.replicas, own)
+        whole = sum(block.weight_bytes for block in self.profile.blocks)
+        step = self.profile.optimizer_seconds * own / whole if whole else 0.0
+        return passes + transfers + sync + step

@@ -1,0 +1,153 @@
+"""`forecast_layouts`: every layout of a model on so many workers, and which of them pays.
+
+Only layouts that the model allows are looked at, with the best cut and number of micro-batches of
+each. What another beats in time and cost, beyond what either is uncertain by, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scavenger.layout import PLAIN, Layout
+from scavenger.models.layout_time import LayoutForecast, LayoutProfile, forecast_layout
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRange:
+    """Which layouts are looked at.
+
+    Attributes:
+        pipeline: Numbers of stages.
+        tensor: Numbers of workers that share a tensor.
+        shard: Numbers of workers that share weights and split a batch.
+    """
+
+    pipeline: tuple[int, ...] = (1, 2, 3, 4)
+    tensor: tuple[int, ...] = (1, 2, 4, 8)
+    shard: tuple[int, ...] = (1,)
+
+    def __iter__(self) -> Iterator[Layout]:
+        for pipeline in self.pipeline:
+            for tensor in self.tensor:
+                for shard in self.shard:
+                    yield Layout(pipeline, tensor, shard)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutPlan:
+    """Layouts of a model for one global batch.
+
+    Attributes:
+        forecasts: The layouts that may be best for someone, the fastest first.
+        dominated: How many were left out, since another is faster and cheaper.
+        refused: Why the model or the memory does not allow a layout.
+        conclusion: In a sentence, what to take.
+    """
+
+    forecasts: tuple[LayoutForecast, ...]
+    dominated: int
+    refused: Mapping[Layout, str]
+    conclusion: str
+
+
+def forecast_layouts(
+    profile: LayoutProfile,
+    workers: Sequence[int],
+    global_batch: int,
+    considered: LayoutRange | None = None,
+) -> LayoutPlan:
+    """Forecast every layout of a model.
+
+    Args:
+        profile: The model, its links and its machines.
+        workers: Numbers of workers that may be used.
+        global_batch: Samples of an iteration.
+        considered: Which layouts to look at.
+    """
+    found: list[LayoutForecast] = []
+    refused: dict[Layout, str] = {}
+    for layout in considered or LayoutRange():
+        why = profile.objection(layout)
+        if why is not None:
+            refused[layout] = why
+            continue
+        counts = [count for count in workers if count % layout.workers_per_replica == 0]
+        tried = [forecast_best(profile, layout, count, global_batch) for count in counts]
+        own = [each for each in tried if isinstance(each, LayoutForecast)]
+        if not counts:
+            refused[layout] = f"needs a multiple of {layout.workers_per_replica} workers"
+        elif not own:
+            refused[layout] = next(each for each in tried if isinstance(each, str))
+        found += own
+    found.sort(key=lambda each: (each.seconds, each.workers, each.layout))
+    kept = tuple(each for each in found if not is_dominated(each, found))
+    said = conclude(profile, found, refused)
+    return LayoutPlan(kept, len(found) - len(kept), refused, said)
+
+
+def forecast_best(
+    profile: LayoutProfile, layout: Layout, workers: int, global_batch: int
+) -> LayoutForecast | str:
+    """Return a layout with the micro-batches that are fastest, or why none fits."""
+    fits, lacking = [], ""
+    for parts in micro_batches(layout, workers, global_batch):
+        cut = replace(layout, micro_batches=parts)
+        why = profile.objection(cut) or cut.objection(workers, global_batch)
+        forecast = None if why else forecast_layout(profile, cut, workers, global_batch)
+        if forecast is not None:
+            fits.append(forecast)
+        lacking = lacking or why or missing_memory(profile, cut, workers, global_batch)
+    return min(fits, key=lambda each: each.seconds) if fits else lacking
+
+
+def micro_batches(layout: Layout, workers: int, global_batch: int) -> list[int]:
+    """Return into how many parts the batch of a replica may be cut; at least one number."""
+    if layout.pipeline == 1:
+        return [1]
+    replicas = workers // layout.workers_per_replica
+    local, rest = divmod(global_batch, replicas * layout.shard)
+    return [parts for parts in range(1, local + 1) if not rest and local % parts == 0] or [1]
+
+
+def missing_memory(profile: LayoutProfile, layout: Layout, workers: int, global_batch: int) -> str:
+    """Say what the layout needs beside what a worker has."""
+    unlimited = replace(profile, machine_memory_bytes=float("inf"))
+    forecast = forecast_layout(unlimited, layout, workers, global_batch)
+    assert forecast is not None
+    needed, there = forecast.memory_bytes / GIB, profile.worker_memory_bytes / GIB
+    return f"a worker needs {needed:.3g} GiB and has {there:.3g} GiB"
+
+
+def is_dominated(one: LayoutForecast, others: Sequence[LayoutForecast]) -> bool:
+    """Whether another is surely as fast on as few workers, or better in one of them."""
+    return any(
+        other.workers <= one.workers and other.seconds_high < one.seconds_low for other in others
+    )
+
+
+def conclude(
+    profile: LayoutProfile, found: Sequence[LayoutForecast], refused: Mapping[Layout, str]
+) -> str:
+    """Say which layout to take, and why."""
+    if not found:
+        return (
+            f"no layout fits: with {PLAIN}, {refused[PLAIN]}" if PLAIN in refused else "none fits"
+        )
+    best, plain = found[0], [each for each in found if each.layout.is_plain]
+    if not plain:
+        why = f"the whole model fits no worker ({refused[PLAIN]})"
+        return f"{why}: {best.layout} is the fastest layout that fits"
+    if best.layout.is_plain:
+        return "data parallelism alone is the fastest: no worker needs to share a model"
+    alone = min(plain, key=lambda each: each.seconds)
+    faster = alone.seconds / best.seconds
+    place = f"{best.layout} on {best.workers} workers"
+    if faster < 1.05 or best.seconds_high > alone.seconds:
+        return (
+            f"{place} may be {faster:.2f} times as fast as data parallelism alone, less than the "
+            "forecast is uncertain by: measure it before you change the layout"
+        )
+    return f"{place} is {faster:.2f} times as fast as data parallelism alone on {alone.workers}"
