@@ -329,12 +329,35 @@ class StepSummary:
         )
 
 
+class Rehearsals(Protocol):
+    """Stacks that a script can be trained with, each compiled and checked before it is."""
+
+    @property
+    def checks(self) -> Sequence[StackCheck]:
+        """What this worker found out about stacks, oldest first."""
+
+    def due(
+        self, batches: Sequence[int], stack: Stack | None = None
+    ) -> AbstractContextManager[None] | None:
+        """Return what to open around a pass of the loop body that does not count, if one is due.
+
+        Args:
+            batches: Local batches in samples that will be trained on; the loop body is given the
+                largest.
+            stack: The stack that will be ordered, before any was; None for the one that is on.
+        """
+
+
 class TrainingStrategy(Protocol):
     """One way of averaging gradients in lockstep, over a set of workers that changes."""
 
     @property
     def rendezvous(self) -> StoreRendezvous:
         """Where members and newcomers of a generation find each other."""
+
+    @property
+    def rehearsals(self) -> Rehearsals | None:
+        """Rehearsals of stacks; None where the script is trained with as it is."""
 
     def join(
         self, directive: Directive, role: JoinRole, progress: TrainingProgress, *, is_new: bool
@@ -347,19 +370,6 @@ class TrainingStrategy(Protocol):
             GenerationBroken: A member was lost meanwhile.
         """
 
-    def rehearsal(
-        self, batches: Sequence[int], stack: Stack | None = None
-    ) -> AbstractContextManager[None] | None:
-        """Return what to open around a pass of the loop body that does not count, if one is due.
-
-        A stack that is new is compiled and checked in it.
-
-        Args:
-            batches: Local batches in samples that will be trained on; the loop body is given the
-                largest.
-            stack: The stack that will be ordered, before any was; None for the one that is on.
-        """
-
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         """Prepare for one forward and backward pass; the flags travel with its gradients."""
 
@@ -369,10 +379,6 @@ class TrainingStrategy(Protocol):
     @property
     def previous_summary(self) -> StepSummary | None:
         """What was agreed one iteration ago; None in a generation's first iteration."""
-
-    @property
-    def stack_checks(self) -> Sequence[StackCheck]:
-        """What this worker found out about stacks."""
 
     @property
     def skipped_steps(self) -> Any | None:

@@ -157,8 +157,8 @@ class Training:
 
     def use(self, stack: str, batches: Sequence[int]) -> str:
         """Change to a stack and rehearse it; returns why it is left out, if it is."""
-        self.strategy._use_stack(Stack.parse(stack))
-        rehearsal = self.strategy.rehearsal(batches)
+        self.strategy.rehearsals.use(Stack.parse(stack))
+        rehearsal = self.strategy.rehearsals.due(batches)
         if rehearsal is not None:
             with rehearsal:
                 self.step(self.batch(max(batches)))

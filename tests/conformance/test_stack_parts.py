@@ -127,12 +127,12 @@ class TestStackPart:
         script = Script()
         strategy = script.attach()
         try:
-            strategy._use_stack(Stack((name,)))
-            rehearsal = strategy.rehearsal([4])
+            strategy.rehearsals.use(Stack((name,)))
+            rehearsal = strategy.rehearsals.due([4])
             if rehearsal is not None:
                 with rehearsal:
                     script.step(1)
-                (check,) = strategy.stack_checks
+                (check,) = strategy.rehearsals.checks
                 expected = 0.5 if name in ("bf16", "fp16") else 1.0
                 assert check.memory_share == pytest.approx(expected, abs=0.35)
                 assert check.refusal == ""

@@ -57,8 +57,8 @@ def rehearsed(model: nn.Module, inputs: Tensor) -> AllReduceStrategy:
     torch._dynamo.reset()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     strategy = attach_alone(model, optimizer)
-    strategy._use_stack(Stack.parse("compiled_whole"))
-    rehearsal = strategy.rehearsal([len(inputs)])
+    strategy.rehearsals.use(Stack.parse("compiled_whole"))
+    rehearsal = strategy.rehearsals.due([len(inputs)])
     assert rehearsal is not None
     with rehearsal:
         step(model, inputs)

@@ -162,8 +162,8 @@ def test_a_rehearsal_leaves_all_as_it_was(
         for _ in range(before):
             training.train(8)
         was = training.everything()
-        strategy._use_stack(Stack.parse(stack))
-        rehearsal = strategy.rehearsal([8, 4])
+        strategy.rehearsals.use(Stack.parse(stack))
+        rehearsal = strategy.rehearsals.due([8, 4])
         assert rehearsal is not None
         with rehearsal:
             training.train(8)
@@ -174,8 +174,8 @@ def test_a_rehearsal_leaves_all_as_it_was(
         assert check.refusal == ""
         assert check.gradient_error < (0.1 if "bf16" in stack else 1e-5)
         assert str(strategy.stacks.stack) == stack
-        assert strategy.rehearsal([8, 4]) is None
-        assert strategy.rehearsal([16]) is not None
+        assert strategy.rehearsals.due([8, 4]) is None
+        assert strategy.rehearsals.due([16]) is not None
     finally:
         strategy.close()
 
@@ -217,15 +217,15 @@ def test_code_that_is_compiled_otherwise_is_rehearsed_again_at_each_batch(
     training.model.blocks[0].inner[1].p = training.model.blocks[1].inner[1].p = 0.0
     strategy = training.attach()
     try:
-        strategy._use_stack(Stack.parse("compiled"))
+        strategy.rehearsals.use(Stack.parse("compiled"))
         for batch in (4, 8):
-            rehearsal = strategy.rehearsal([batch])
+            rehearsal = strategy.rehearsals.due([batch])
             assert rehearsal is not None
             with rehearsal:
                 training.train(batch)
         assert [check.refusal for check in strategy.rehearsals.checks] == ["", ""]
-        assert strategy.rehearsal([8]) is None
-        assert strategy.rehearsal([4]) is not None, "its code had the options that were wrong"
+        assert strategy.rehearsals.due([8]) is None
+        assert strategy.rehearsals.due([4]) is not None, "its code had the options that were wrong"
     finally:
         strategy.close()
 
@@ -246,17 +246,17 @@ def test_a_stack_with_wrong_gradients_is_left_out_and_so_is_one_that_does_not_co
     training.model.blocks[0].inner[1].p = training.model.blocks[1].inner[1].p = 0.0
     strategy = training.attach()
     try:
-        strategy._use_stack(Stack.parse("compiled+fused"))
-        rehearsal = strategy.rehearsal([8])
+        strategy.rehearsals.use(Stack.parse("compiled+fused"))
+        rehearsal = strategy.rehearsals.due([8])
         assert rehearsal is not None
         with rehearsal:
             training.train(8)
         (check,) = strategy.rehearsals.checks
         assert said in check.refusal
         assert str(strategy.stacks.stack) == "fused"
-        assert strategy.rehearsal([8]) is None
+        assert strategy.rehearsals.due([8]) is None
         # It stays left out, also when it is ordered again.
-        strategy._use_stack(Stack.parse("compiled+fused"))
+        strategy.rehearsals.use(Stack.parse("compiled+fused"))
         assert str(strategy.stacks.stack) == "fused"
     finally:
         strategy.close()
@@ -269,8 +269,8 @@ def test_a_loss_scale_that_overflows_in_float16_is_no_reason_to_leave_it_out(sca
     training.extra["scaler"] = scaler
     strategy = training.attach()
     try:
-        strategy._use_stack(Stack.parse("fp16"))
-        rehearsal = strategy.rehearsal([8])
+        strategy.rehearsals.use(Stack.parse("fp16"))
+        rehearsal = strategy.rehearsals.due([8])
         assert rehearsal is not None
         with rehearsal:
             training.optimizer.zero_grad()
@@ -301,8 +301,8 @@ def test_a_model_that_returns_several_rows_per_sample_is_checked_at_each_batch()
     model = Words()
     strategy = attach_alone(model, optim.SGD(model.parameters(), lr=0.1))
     try:
-        strategy._use_stack(Stack.parse("bf16"))
-        rehearsal = strategy.rehearsal([8, 4, 3])
+        strategy.rehearsals.use(Stack.parse("bf16"))
+        rehearsal = strategy.rehearsals.due([8, 4, 3])
         assert rehearsal is not None
         with rehearsal:
             scores, own = model(torch.randn(8, 5, 6))
@@ -320,10 +320,10 @@ def test_a_body_without_a_gradient_cannot_be_checked(monkeypatch: pytest.MonkeyP
     training = Training()
     strategy = training.attach()
     try:
-        strategy._use_stack(Stack.parse("compiled"))
+        strategy.rehearsals.use(Stack.parse("compiled"))
         for _ in range(4):
             assert not strategy.rehearsals.checks
-            rehearsal = strategy.rehearsal([8])
+            rehearsal = strategy.rehearsals.due([8])
             assert rehearsal is not None
             with rehearsal:
                 pass  # the script skips its batch

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import blake2b
@@ -26,7 +26,7 @@ from torch.distributed import ProcessGroup, ProcessGroupGloo
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive, Member
-from scavenger.stack import REHEARSED_PARTS, Stack, StackCheck
+from scavenger.stack import Stack
 from worker_agent.errors import GenerationBroken, StateRefused
 from worker_agent.frameworks import (
     BatchSlice,
@@ -137,7 +137,7 @@ class AllReduceStrategy:
         members = directive.members
         self.others = [member for member in members if member.worker != self.rendezvous.worker]
         # Before the members compare the layouts of their weights.
-        self._use_stack(Stack.parse(directive.config.stack))
+        self.rehearsals.use(Stack.parse(directive.config.stack))
         group: ProcessGroup | None = None
         if self.taken is not None and (is_new or self.taken.iteration > progress.iteration):
             progress, is_new = self.taken, False  # it was for a generation that then broke
@@ -171,14 +171,6 @@ class AllReduceStrategy:
         self.reducer.regroup(group, role.rank, len(members))
         return progress
 
-    def rehearsal(
-        self, batches: Sequence[int], stack: Stack | None = None
-    ) -> AbstractContextManager[None] | None:
-        if stack is not None:
-            self._use_stack(stack)
-        is_needed = self.rehearsals.is_needed(batches)
-        return self.rehearsals.opened(batches) if is_needed else None
-
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         self.is_partial_slice = not part.is_last
         self.reducer.begin(part, flags)
@@ -195,10 +187,6 @@ class AllReduceStrategy:
         self.previous_summary = self._read_outcome()
         self.unread_outcome = (measured, self.reducer.rows_of_workers())
         return True
-
-    @property
-    def stack_checks(self) -> Sequence[StackCheck]:
-        return self.rehearsals.checks
 
     @property
     def skipped_steps(self) -> Tensor | None:
@@ -248,15 +236,6 @@ class AllReduceStrategy:
         self.reducer.on_step()
         if self._counts_nothing():
             optimizer.zero_grad(set_to_none=True)
-
-    def _use_stack(self, stack: Stack) -> None:
-        """Change to a stack; parts that this script cannot run with are left out."""
-        if stack in self.rehearsals.refused:
-            stack = stack.without(REHEARSED_PARTS)
-        why_not = self.stacks.refusals(stack)
-        if why_not:
-            self.rehearsals.note_refusal(stack, why_not)
-        self.stacks.change(stack.without(why_not.keys()))
 
     def _norm_of_mean(self) -> Tensor | None:
         return None if self._counts_nothing() else self.reducer.norm_of_mean()

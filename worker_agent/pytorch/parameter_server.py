@@ -9,14 +9,12 @@ applies to this worker's part.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import astuple, replace
 
 import numpy as np
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive
-from scavenger.stack import Stack, StackCheck
 from worker_agent.errors import GenerationBroken, StateRefused
 from worker_agent.frameworks import (
     NO_FLAGS,
@@ -83,7 +81,7 @@ class ParameterServerStrategy:
         self.latest_summary: StepSummary | None = None
         self.previous_summary: StepSummary | None = None
         self.skipped_steps = None  # the job document refuses a guard here
-        self.stack_checks: Sequence[StackCheck] = ()
+        self.rehearsals = None  # it refuses stacks, too
         self.calls = SuppressedSteps(context.extra_state, self._counts_nothing, self._is_open)
         self.reducer.watch_forward(model)
         StepHook(optimizer, self._step)
@@ -114,9 +112,6 @@ class ParameterServerStrategy:
             self.leave()
         self.directive, self.progress = directive, progress
         return progress
-
-    def rehearsal(self, batches: Sequence[int], stack: Stack | None = None) -> None:
-        """Rehearse nothing: the job document refuses stacks here."""
 
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         self.part, self.flags = part, flags

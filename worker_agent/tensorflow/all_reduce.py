@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from scavenger.protocol import Directive, Member
-from scavenger.stack import Stack, StackCheck
 from worker_agent.errors import GenerationBroken, UnsupportedModel
 from worker_agent.frameworks import (
     BatchSlice,
@@ -64,6 +63,7 @@ class MeshAllReduce:
         self.taken: TrainingProgress | None = None
         self.latest: HostMeasurement | None = None
         self.previous_summary: StepSummary | None = None
+        self.rehearsals = None  # the job document refuses stacks here
 
     def join(
         self, directive: Directive, role: JoinRole, progress: TrainingProgress, *, is_new: bool
@@ -109,9 +109,6 @@ class MeshAllReduce:
         self.reducer.nan_guard = directive.nan_guard
         return progress
 
-    def rehearsal(self, batches: Sequence[int], stack: Stack | None = None) -> None:
-        """Rehearse nothing: the job document refuses stacks here."""
-
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:
         self.reducer.begin(part, flags)
 
@@ -124,10 +121,6 @@ class MeshAllReduce:
         self.previous_summary = None if self.latest is None else summarise(self.latest)
         self.latest = measured
         return True
-
-    @property
-    def stack_checks(self) -> Sequence[StackCheck]:
-        return ()
 
     @property
     def skipped_steps(self) -> int:

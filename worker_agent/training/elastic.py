@@ -119,16 +119,18 @@ class ElasticSession(JobSession[TrainingStrategy]):
         self, strategy: TrainingStrategy, order: SampleOrder, mine: SampleRange
     ) -> Iterator[Any]:
         """Let the script run its loop body once without counting it, if its stack is new."""
+        if (rehearsals := strategy.rehearsals) is None:
+            return
         halves = mine.split(2) if self._may_split(mine) else ()
-        rehearsal = strategy.rehearsal([part.count for part in (mine, *halves)])
+        rehearsal = rehearsals.due([part.count for part in (mine, *halves)])
         if rehearsal is not None:
             yield from self._run_rehearsal(rehearsal, order, mine)
 
     def _rehearse_early(self, strategy: TrainingStrategy, order: SampleOrder) -> Iterator[Any]:
-        batch = self.settings.local_batch
-        if batch == 0:
+        batch, rehearsals = self.settings.local_batch, strategy.rehearsals
+        if batch == 0 or rehearsals is None:
             return
-        rehearsal = strategy.rehearsal([batch], Stack.parse(self.settings.stack))
+        rehearsal = rehearsals.due([batch], Stack.parse(self.settings.stack))
         if rehearsal is not None:
             yield from self._run_rehearsal(rehearsal, order, SampleRange(0, batch))
 
@@ -318,9 +320,10 @@ class ElasticSession(JobSession[TrainingStrategy]):
 
     def _message(self) -> Progress:
         message = super()._message()
-        if self.strategy is None or not self.strategy.stack_checks:
+        rehearsals = None if self.strategy is None else self.strategy.rehearsals
+        if rehearsals is None or not rehearsals.checks:
             return message
-        return replace(message, stack_checks=tuple(self.strategy.stack_checks)[:MAX_STACK_CHECKS])
+        return replace(message, stack_checks=tuple(rehearsals.checks)[:MAX_STACK_CHECKS])
 
     def _on_directive(self, directive: Directive) -> None:
         if self.membership is not None:

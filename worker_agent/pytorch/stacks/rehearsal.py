@@ -11,7 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from torch import nn
@@ -41,7 +41,7 @@ MAX_SKIPPED_BATCHES = 3  # a script may skip one that it was handed in a rehears
 
 
 class StackRehearsal:
-    """Compiles and checks the stack of a script before it is trained with.
+    """Compiles and checks the stack of a script before it is trained with; `Rehearsals`.
 
     Attributes:
         is_open: Whether the script runs its loop body now, which must not count.
@@ -74,6 +74,22 @@ class StackRehearsal:
         self.refused: dict[Stack, str] = {}
         self.seen: set[tuple[Stack, int]] = set()
         self.skipped: Counter[Stack] = Counter()
+
+    def due(
+        self, batches: Sequence[int], stack: Stack | None = None
+    ) -> AbstractContextManager[None] | None:
+        if stack is not None:
+            self.use(stack)
+        return self.opened(batches) if self.is_needed(batches) else None
+
+    def use(self, stack: Stack) -> None:
+        """Change to a stack; parts that this script cannot run with are left out."""
+        if stack in self.refused:
+            stack = stack.without(REHEARSED_PARTS)
+        why_not = self.switch.refusals(stack)
+        if why_not:
+            self.note_refusal(stack, why_not)
+        self.switch.change(stack.without(why_not.keys()))
 
     def is_needed(self, batches: Sequence[int]) -> bool:
         """Whether the stack is yet to be rehearsed with one of these local batches."""
