@@ -107,15 +107,18 @@ def target_objection(state: JobState, wish: ResizeWish | ProbeWish) -> OrderObje
 
 def config_objection(state: JobState, point: GridPoint, field: str) -> OrderObjection | None:
     """Return why a configuration is none of the job's, or more than its money pays."""
-    space = state.job.spec.space
+    space = state.knowledge.space  # without stacks that its workers have refused
     name = point.stack or EAGER_NAME
     stack = "" if name == EAGER_NAME else f" {name}"
     named = f"K={point.workers} B={point.global_batch}{stack}"
     if point.global_batch < point.workers or point.config not in space:
         near = nearest(point, space)
         why = f"{named} is not among the configurations that the limits allow"
+        usable = [each.name for each in space.stacks]
+        if name not in usable:
+            why = f"the job cannot use the stack {name}, but {', '.join(usable)}"
         is_on_grid = point.workers in space.workers and point.global_batch in space.global_batches
-        if is_on_grid and any(name == each.name for each in space.stacks):
+        if is_on_grid and name in usable:
             part = -(-point.global_batch // point.workers)
             why = f"{named} does not fit limits.memory, with {part} samples a worker"
         return OrderObjection("wish", f"{why}: the nearest is {near}", field)
