@@ -25,6 +25,7 @@ from worker_agent.controller import TelemetryUploader
 from worker_agent.errors import ControllerRefused, SpoolUnusable
 from worker_agent.launcher.audit import audit
 from worker_agent.launcher.command import run
+from worker_agent.launcher.profile import profile
 from worker_agent.selftest import (
     FRAMEWORK_SELFTESTS,
     FrameworkSelftest,
@@ -64,6 +65,13 @@ def describe_audit(arguments: RunArguments = None) -> None:
     """Name the lines of a script that make the host wait for the device in every step."""
     # For `scavenger agent --help` only, like `run`.
     audit(arguments or ["--help"])
+
+
+@app.command("profile", cls=CommandWithPage)
+def describe_profile(arguments: RunArguments = None) -> None:
+    """Time the blocks of a script's model, to compare its layouts."""
+    # For `scavenger agent --help` only, like `run`.
+    profile(arguments or ["--help"])
 
 
 SpoolArgument = Annotated[

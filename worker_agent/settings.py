@@ -41,6 +41,7 @@ class InstrumentationSettings:
         spare_tasks: Where a server reaches tasks whose workers come later, by their index from the
             last one that it knows.
         audit: File for the lines that read device values; None audits nothing.
+        profile: File for what the blocks of the model take; None profiles nothing.
     """
 
     rows: str | None = None
@@ -63,6 +64,7 @@ class InstrumentationSettings:
     joined: str | None = None
     spare_tasks: tuple[str, ...] = ()
     audit: str | None = None
+    profile: str | None = None
 
 
 def inherited_environment() -> dict[str, str]:
@@ -91,6 +93,7 @@ def read_instrumentation_settings() -> InstrumentationSettings:
         arrived=os.environ.get("SCAVENGER_ARRIVED"),
         joined=os.environ.get("SCAVENGER_JOINED"),
         audit=os.environ.get("SCAVENGER_AUDIT"),
+        profile=os.environ.get("SCAVENGER_PROFILE"),
         spare_tasks=tuple(filter(None, os.environ.get("SCAVENGER_SPARE_TASKS", "").split(","))),
         rebatch=None if (batch := os.environ.get("SCAVENGER_REBATCH")) is None else int(batch),
     )

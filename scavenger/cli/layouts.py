@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -25,10 +25,9 @@ from scavenger.cli.output import (
     word_column,
 )
 from scavenger.errors import DocumentProblem, NothingFeasible
-from scavenger.models.layout_time import LayoutForecast, LayoutProfile
+from scavenger.models.layout_time import LAYOUT_PROFILE, LayoutForecast, LayoutProfile
 from scavenger.planning.layouts import GIB, LayoutPlan, forecast_layouts
 
-_PROFILE: TypeAdapter[LayoutProfile] = TypeAdapter(LayoutProfile)
 LAYOUT_COLUMNS = (
     word_column("LAYOUT"),
     number_column("K"),
@@ -65,7 +64,7 @@ def read_profile(file: Path) -> LayoutProfile:
         InvalidInput: Every field that is missing, unknown or out of range.
     """
     try:
-        return _PROFILE.validate_json(file.read_bytes(), strict=False)
+        return LAYOUT_PROFILE.validate_json(file.read_bytes())
     except OSError as error:
         raise InvalidInput(str(file), [DocumentProblem("", f"{error.strerror}")]) from error
     except ValidationError as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from pydantic import ConfigDict
+from pydantic import ConfigDict, TypeAdapter
 
 from scavenger.cluster import Floats
 from scavenger.layout import Layout
@@ -92,6 +92,9 @@ class LinkSpeed:
         return steps * self.latency_seconds + steps / workers * size / self.bytes_per_second
 
 
+USUAL_LINK: Final = LinkSpeed(1e-4, 1.25e9)  # 10 gigabits per second
+
+
 @dataclass(frozen=True, slots=True)
 class LayoutProfile:
     """What the time of any layout of a model follows from.
@@ -153,6 +156,9 @@ class LayoutProfile:
         if self.vocabulary % shards:
             return f"a vocabulary of {self.vocabulary} is not divisible by {shards}"
         return None
+
+
+LAYOUT_PROFILE: Final = TypeAdapter(LayoutProfile)  # reads and writes files
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,19 @@ import argparse
 import json
 import linecache
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from worker_agent.launcher.environment import instrumented_environment
-from worker_agent.settings import inherited_environment
+from worker_agent.launcher.inspection import inspect, own_command
 
-EXIT_READS, EXIT_NOT_AUDITED, EXIT_NO_COMMAND = 1, 2, 127
+EXIT_READS = 1
+TOO_FEW_STEPS = (
+    "before an optimizer of PyTorch had made 5 steps, so nothing was audited. Let it train for at "
+    "least 5 steps."
+)
 READ_REMEDY = (
     "Keep such a value on the device (torch.where, torch.isfinite), or pass the tensor to job.log,"
     " which reads it once it has arrived."
@@ -31,22 +33,7 @@ def audit(arguments: Sequence[str]) -> NoReturn:
     command = _parse(arguments)
     with tempfile.TemporaryDirectory(prefix="scavenger-audit-") as directory:
         report = Path(directory) / "lines.json"
-        added = {"SCAVENGER_AUDIT": str(report)}
-        try:
-            ended = subprocess.run(
-                command, env=instrumented_environment(inherited_environment(), added), check=False
-            )
-        except OSError as error:
-            why = f"cannot start {command[0]}: {error.strerror}. Is it installed, and on the PATH?"
-            print(why, file=sys.stderr)
-            sys.exit(EXIT_NO_COMMAND)
-        if not report.exists():
-            print(
-                f"nothing was audited: the command ended with exit code {ended.returncode} before"
-                " an optimizer of PyTorch had made 5 steps. Let it train for at least 5 steps.",
-                file=sys.stderr,
-            )
-            sys.exit(ended.returncode or EXIT_NOT_AUDITED)
+        inspect(command, {"SCAVENGER_AUDIT": str(report)}, report, TOO_FEW_STEPS)
         lines = json.loads(report.read_text())
     for text in describe(lines):
         print(text)
@@ -90,8 +77,7 @@ def _parse(arguments: Sequence[str]) -> list[str]:
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, help="The training command and its arguments."
     )
-    command: list[str] = parser.parse_args(arguments).command
-    command = command[1:] if command[:1] == ["--"] else command
+    command = own_command(parser.parse_args(arguments).command)
     if not command:
         parser.error("the training command is missing")
     return command

@@ -326,6 +326,10 @@ def install() -> None:
         from worker_agent.pytorch.read_audit import ReadAudit
 
         ReadAudit(Path(settings.audit)).listen()
+    if settings.profile is not None:
+        from worker_agent.pytorch.block_profile import BlockProfiler
+
+        BlockProfiler(Path(settings.profile)).listen()
     if settings.rows is None or INSTALLED:
         return
     attached = create_instrumentation(settings, StepFileWriter(Path(settings.rows), "pytorch"))

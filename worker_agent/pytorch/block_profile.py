@@ -1,0 +1,308 @@
+"""`BlockProfiler`: times the blocks of a script's model, and writes a profile of its layouts.
+
+A call of the model is recorded and computed again, with two batches: a block's time has a part that
+no batch changes. The profile is what ``scavenger plan --layouts`` reads.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils._pytree import tree_leaves
+
+from scavenger.models.layout_time import (
+    LAYOUT_PROFILE,
+    USUAL_LINK,
+    BlockProfile,
+    LayoutProfile,
+)
+from worker_agent.pytorch.stacks.compiled import CONTAINERS, repeated_blocks
+from worker_agent.pytorch.stacks.model_call import (
+    CallRecorder,
+    ModelCall,
+    buffers_kept,
+    devices_of,
+    outputs_of,
+)
+
+ITERATIONS = 20
+WARM_UP_RUNS = 3
+MAX_STEPS = 10  # within these a model is called twice, and given gradients
+Pass = Literal["forward", "backward"]
+
+
+class BlockProfiler:
+    """Profiles the model of this process once an optimizer has stepped, and ends the process.
+
+    Args:
+        report: File to write the profile to, as JSON.
+    """
+
+    def __init__(self, report: Path) -> None:
+        self.report = report
+        self.recorder: CallRecorder | None = None
+        self.model: nn.Module | None = None
+        self.steps = 0
+        self.hooks: list[Any] = []
+
+    def listen(self) -> None:
+        """Wait for the first call of a module with gradients, and for steps of its optimizer."""
+        self.hooks = [
+            register_module_forward_pre_hook(self._find_model),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
+
+    def _find_model(self, module: nn.Module, _: Any) -> None:
+        has_weights = any(each.requires_grad for each in module.parameters())
+        if self.model is None and has_weights and torch.is_grad_enabled():
+            wrapped: Any = module
+            model = wrapped.module if isinstance(module, DistributedDataParallel) else module
+            self.model, self.recorder = model, CallRecorder(model, 0, lambda: None)
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        recorder, self.steps = self.recorder, self.steps + 1
+        if recorder is None or self.model is None:
+            return
+        is_recorded = any(each is not None for each in recorder.cotangents)
+        if not is_recorded and self.steps < MAX_STEPS:
+            return
+        for hook in self.hooks:
+            hook.remove()
+        call = recorder.close()
+        batch = 0 if call is None else batch_of((call.arguments, call.named))
+        if call is None:
+            print(f"no gradient came to the model in {MAX_STEPS} steps", file=sys.stderr)
+        elif batch < 2:
+            print("the first tensor that the model is given has no two samples", file=sys.stderr)
+        else:
+            whole = replace(call, batch=batch)
+            self._write(profile_call(self.model, whole, optimizer))
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)  # the script would go on for hours
+
+    def _write(self, found: LayoutProfile) -> None:
+        fresh = self.report.with_suffix(".new")
+        fresh.write_bytes(LAYOUT_PROFILE.dump_json(found, exclude_defaults=True))
+        fresh.replace(self.report)
+
+
+def batch_of(values: Any) -> int:
+    """Return the samples of a batch: the length of the first tensor."""
+    tensors = (each for each in tree_leaves(values) if isinstance(each, Tensor) and each.dim())
+    return next((len(each) for each in tensors), 0)
+
+
+def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> LayoutProfile:
+    """Return what the time of any layout of a model follows from.
+
+    Args:
+        model: The model.
+        call: A call of it, of two samples or more.
+        optimizer: Its optimizer, which has stepped.
+
+    Returns:
+        The profile, with links as they usually are: one process cannot measure them.
+    """
+    chain = find_chain(model)
+    half = call.first(call.batch // 2)
+    large, small = (time_blocks(model, chain, each) for each in (call, half))
+    own = [list(module.parameters()) for module in chain.values()]
+    within = {id(each) for parameters in own for each in parameters}
+    before = [each for each in model.parameters() if id(each) not in within]
+    profiles = []
+    for place, (name, parameters) in enumerate(
+        zip(["before", *chain, "after"], [before, *own, []], strict=True)
+    ):
+        seconds = large.seconds(place)
+        added = max(seconds - small.seconds(place), 0.0)
+        per_sample = min(added / (call.batch - half.batch), seconds / call.batch)
+        profiles.append(
+            BlockProfile(
+                name,
+                fixed_seconds=seconds - per_sample * call.batch,
+                seconds_per_sample=per_sample,
+                output_bytes=large.handed_over[place] / call.batch,
+                saved_bytes=large.saved[place] / call.batch,
+                weight_bytes=sum(each.nbytes for each in parameters),
+            )
+        )
+    slots, seconds = measure_optimizer(optimizer)
+    return LayoutProfile(
+        tuple(without_empty_ends(profiles)),
+        inside=USUAL_LINK,
+        across=USUAL_LINK,
+        optimizer_slots=slots,
+        optimizer_seconds=seconds,
+        has_batch_statistics=any(isinstance(each, _BatchNorm) for each in model.modules()),
+    )
+
+
+def without_empty_ends(profiles: Sequence[BlockProfile]) -> list[BlockProfile]:
+    """Leave out what is before the first block or after the last one, if it computes nothing."""
+    first, *blocks, last = profiles
+    begins = [first] if first.weight_bytes or first.saved_bytes else []
+    return [*begins, *blocks, *([last] if last.saved_bytes else [])]
+
+
+def find_chain(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the blocks of a model by name: its repeated ones, or else the parts it is made of."""
+    names = {module: name for name, module in model.named_modules()}
+    found = list(repeated_blocks(model)) or list(parts_of(model))
+    return {names[module]: module for module in found}
+
+
+def parts_of(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules that a module is made of; of containers, what they hold."""
+    for child in module.children():
+        if isinstance(child, CONTAINERS):
+            yield from parts_of(child)
+        else:
+            yield child
+
+
+def time_blocks(model: nn.Module, chain: dict[str, nn.Module], call: ModelCall) -> BlockClock:
+    """Time what is before the first block, each block, and what is after the last one."""
+    clock = BlockClock(len(chain) + 2)
+    with clock.watching(list(chain.values())), buffers_kept(model):
+        for turn in range(WARM_UP_RUNS + ITERATIONS):
+            with torch.random.fork_rng(devices_of(model)):
+                clock.run(model, call, is_first=turn == 0, is_counted=turn >= WARM_UP_RUNS)
+    return clock
+
+
+class BlockClock:
+    """Counts time and bytes of each block of a chain, in both passes.
+
+    Place 0 is what is before the first block, the last place what is after the last block.
+
+    Attributes:
+        took: Seconds of each counted pass, by place and pass.
+        handed_over: Bytes that each place hands to the next.
+        saved: Bytes that each place keeps for the backward pass.
+    """
+
+    def __init__(self, places: int) -> None:
+        self.took: dict[tuple[int, Pass], list[float]] = defaultdict(list)
+        self.handed_over, self.saved = [0] * places, [0] * places
+        self.spent: dict[tuple[int, Pass], float] = {}
+        self.place, self.since = 0, 0.0
+        self.direction: Pass = "forward"
+        self.known: set[int] = set()
+
+    def seconds(self, place: int) -> float:
+        """Return the median seconds of both passes of a place."""
+        passes: tuple[Pass, ...] = ("forward", "backward")
+        return sum(median(self.took[place, each]) for each in passes if self.took[place, each])
+
+    def run(self, model: nn.Module, call: ModelCall, *, is_first: bool, is_counted: bool) -> None:
+        """Compute both passes of a call; bytes are counted in the first run."""
+        trained = [each for each in model.parameters() if each.requires_grad]
+        self.known = {each.untyped_storage().data_ptr() for each in model.parameters()}
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor)
+        self.spent = defaultdict(float)
+        self.direction, self.place, self.since = "forward", 0, now()
+        with torch.enable_grad(), hooks if is_first else nullcontext():
+            returned = outputs_of(model(*call.arguments, **call.named))
+        self._enter(len(self.saved) - 1)
+        self.handed_over[-1] = sum(each.nbytes for each in returned)
+        pairs = [
+            (output, cotangent)
+            for output, cotangent in zip(returned, call.cotangents, strict=True)
+            if cotangent is not None
+        ]
+        self.direction = "backward"
+        torch.autograd.grad(
+            [output for output, _ in pairs],
+            trained,
+            [cotangent.to(output.dtype) for output, cotangent in pairs],
+            allow_unused=True,
+        )
+        self._enter(0)
+        if is_counted:
+            for key, seconds in self.spent.items():
+                self.took[key].append(seconds)
+
+    @contextmanager
+    def watching(self, blocks: Sequence[nn.Module]) -> Iterator[None]:
+        """Note the borders of blocks as long as this context is open."""
+        handles = []
+        for place, block in enumerate(blocks, 1):
+            handles += [
+                block.register_forward_pre_hook(self._at_border(place - 1, place)),
+                block.register_forward_hook(self._at_border(place, place + 1)),
+            ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _at_border(self, before: int, after: int) -> Callable[..., None]:
+        """Return a hook for where the forward pass leaves one place and enters the next."""
+
+        def cross(_: nn.Module, values: Any, *returned: Any) -> None:
+            crossing = tree_leaves(returned or values)
+            tensors = [each for each in crossing if isinstance(each, Tensor)]
+            self.handed_over[before] = sum(each.nbytes for each in tensors)
+            self._enter(after)
+            # The backward pass comes back once the gradient by what crosses is known.
+            for each in tensors:
+                if each.requires_grad:
+                    hooked: Any = each
+                    hooked.register_hook(lambda _: self._enter(before))
+
+        return cross
+
+    def _enter(self, place: int) -> None:
+        """Count the time since the last border for the place that is left."""
+        at = now()
+        self.spent[self.place, self.direction] += at - self.since
+        self.place, self.since = place, at
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self.known:
+            self.known.add(storage.data_ptr())
+            self.saved[self.place] += storage.nbytes()
+        return tensor
+
+
+def now() -> float:
+    """Return the clock, once the device has done all that was queued: nothing trains meanwhile."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def measure_optimizer(optimizer: Optimizer) -> tuple[int, float]:
+    """Return how many tensors of the size of the weights an optimizer keeps, and its seconds."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    weights = sum(each.numel() for each in parameters)
+    states = [optimizer.state.get(each, {}) for each in parameters]
+    kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+    size = sum(value.numel() for value in kept if value.dim() > 0)
+    took = []
+    for _ in range(ITERATIONS):
+        began = now()
+        try:
+            optimizer.step()
+        except TypeError:  # it wants a closure
+            return round(size / weights), 0.0
+        took.append(now() - began)
+    return round(size / weights), median(took)
