@@ -52,7 +52,7 @@ def rows_in(path: Path) -> list[MeasuredStep]:
         pytest.param(["iterable.py"], [PYTHON], 1, 39, marks=pytest.mark.slow),
         (["keywords.py"], [PYTHON], 1, 5),
         pytest.param(["ddp.py"], TORCHRUN, 2, 56, marks=pytest.mark.slow),
-        (["ddp_amp_accumulate.py"], TORCHRUN, 2, 30),
+        pytest.param(["ddp_amp_accumulate.py"], TORCHRUN, 2, 30, marks=pytest.mark.slow),
         pytest.param(
             *(["torchrun_checkpoint.py", "2", "snapshot.pt"], TORCHRUN, 2, 58),
             marks=pytest.mark.slow,

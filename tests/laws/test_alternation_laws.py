@@ -233,6 +233,42 @@ def test_a_script_that_reads_ahead_is_refused_before_it_trains(
     assert torch.equal(training.weights(), before)
 
 
+def test_a_model_on_another_thread_is_noticed_between_two_batches_too() -> None:
+    """The thread that draws may be about to hand the next batch out as the model begins."""
+    training, told = Training(), []
+    parameters = training.model.parameters()
+    averaging = reducer.Reducer(
+        parameters,
+        micro_batches=1,
+        should_abort=lambda: False,
+        on_work=lambda **how: told.append(how),
+    )
+    averaging.watch_forward(training.model)
+
+    def run() -> None:
+        training.loss(torch.arange(4))
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            run()
+
+    def elsewhere(target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target)
+        thread.start()
+        thread.join()
+
+    elsewhere(run)
+    assert not told, "nothing was drawn yet"
+    averaging.begin(reducer.WHOLE_BATCH)
+    averaging.skip()
+    averaging.end()
+    run()
+    elsewhere(evaluate)
+    assert not told
+    elsewhere(run)
+    assert told == [{"is_called_by_script": True}], "it trains on what another thread has drawn"
+
+
 def test_copies_of_batches_that_are_gathered_first_are_refused(tmp_path: Path) -> None:
     def script(job: Session, _: Any) -> None:
         training = Training()

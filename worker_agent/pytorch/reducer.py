@@ -9,6 +9,7 @@ aligned with the step and without another collective. On a GPU the rows travel b
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
@@ -157,6 +158,7 @@ class Reducer:
         self.has_servers = has_servers
         self.measured = IterationMeasurement()
         self.is_stepped = self.is_at_work = False
+        self.opened_by: int | None = None  # the thread that began the last slice
         self.backward: int | None = None  # PyTorch's id of the running backward pass
         self.passes_left = 1
         self.next_bucket = 0
@@ -192,6 +194,7 @@ class Reducer:
         self.passes_left = self.micro_batches
         self.is_active = True
         self.is_stepped = self.is_at_work = False
+        self.opened_by = threading.get_ident()
         self._rewind()
 
     @property
@@ -322,6 +325,10 @@ class Reducer:
     def _forward_starts(self, *_: Any) -> None:
         """Record the time of the iteration's first forward pass; an evaluation is none."""
         self._notify_work(is_called_by_script=True)
+        is_elsewhere = self.opened_by not in (None, threading.get_ident())
+        if is_elsewhere and not self.is_active and torch.is_grad_enabled():
+            # The thread that draws the batches is between two of them.
+            self.on_work(is_called_by_script=True)
         if torch.is_grad_enabled() and self.is_active and self.measured.forward_at is None:
             self.measured.forward_at = self.clock.start()
 
