@@ -322,6 +322,7 @@ def test_the_agent_lists_its_commands_and_takes_the_same_options() -> None:
     assert re.findall(r"^  ([a-z]+)  ", listed.stdout, re.MULTILINE) == [
         "run",
         "audit",
+        "profile",
         "sync",
         "selftest",
     ]

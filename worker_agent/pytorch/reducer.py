@@ -325,12 +325,16 @@ class Reducer:
     def _forward_starts(self, *_: Any) -> None:
         """Record the time of the iteration's first forward pass; an evaluation is none."""
         self._notify_work(is_called_by_script=True)
-        is_elsewhere = self.opened_by not in (None, threading.get_ident())
-        if is_elsewhere and not self.is_active and torch.is_grad_enabled():
-            # The thread that draws the batches is between two of them.
-            self.on_work(is_called_by_script=True)
+        if not self.is_active and not torch.compiler.is_compiling():
+            self._notice_other_thread()
         if torch.is_grad_enabled() and self.is_active and self.measured.forward_at is None:
             self.measured.forward_at = self.clock.start()
+
+    def _notice_other_thread(self) -> None:
+        """Report a model that runs while the thread that draws is between two batches."""
+        is_elsewhere = self.opened_by not in (None, threading.get_ident())
+        if is_elsewhere and torch.is_grad_enabled():
+            self.on_work(is_called_by_script=True)
 
     def _hook(self, bucket: GradientBucket, place: int) -> Callable[[Tensor], None]:
         def gradient_is_ready(_: Tensor) -> None:
