@@ -99,7 +99,10 @@ def forecast_best(
         forecast = None if why else forecast_layout(profile, cut, workers, global_batch)
         if forecast is not None:
             fits.append(forecast)
-        lacking = lacking or why or missing_memory(profile, cut, workers, global_batch)
+        elif why is not None:
+            lacking = lacking or why
+        else:  # the more parts, the less memory: what is told is the least that is needed
+            lacking = missing_memory(profile, cut, workers, global_batch)
     return min(fits, key=lambda each: each.seconds) if fits else lacking
 
 

@@ -289,7 +289,7 @@ def test_the_client_gives_every_order_and_reads_what_became_of_it(engine: Engine
         current = refused.value.problem.current
         assert current is not None
         scavenger.resize(JOB, "auto", seen=current.etag)
-        scavenger.probe(JOB, 1, 128)
+        scavenger.probe(JOB, 1, 128, "eager")
         scavenger.change_limits(JOB, {"max_cost": None}, objective={"time_weight": 0.5})
         scavenger.pause(JOB)
         scavenger.resume(JOB)

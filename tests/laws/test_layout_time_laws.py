@@ -267,6 +267,10 @@ def test_a_model_that_fits_no_worker_is_cut_until_it_does_or_the_bytes_are_named
     assert {each.layout.pipeline for each in made.forecasts} <= {2, 3, 4}
     assert made.refused[Layout()] == "a worker needs 16 GiB and has 9 GiB"
     assert "the whole model fits no worker" in made.conclusion
+    kept = replace(profile, blocks=(replace(block, saved_bytes=2.0**29),) * 4)
+    refused = forecast_layouts(kept, (2,), 8).refused[Layout(2)]
+    # Weights, gradients and slots of two blocks; of two parts of one sample in flight, of eight.
+    assert refused == "a worker needs 10 GiB and has 9 GiB"
     least = forecast_layouts(profile, (1,), 8, LayoutRange())
     assert not least.forecasts
     assert least.conclusion == "no layout fits: with P=1 T=1, a worker needs 16 GiB and has 9 GiB"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 
+from scavenger.cli.orders import parse_config, parse_target
 from scavenger.cli.stacks import best_of_stacks, render_stacks
 from scavenger.cluster import ClusterConfig
 from scavenger.job.planning import objective_within_limits, planning_state
@@ -86,6 +89,36 @@ def test_a_stack_holds_as_much_more_as_it_keeps_less() -> None:
     assert most == {"eager": 64, COMPILED: 32, SHORT: 64}
     assert space.most_local_batch_with(SHORT) == pytest.approx(64 / 0.6)
     assert wished.price_per_hour == spec().price_per_hour
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2,64", (2, 64)),
+        ("2,64,fused+bf16", (2, 64, "bf16+fused")),
+        ("2, 64, eager", (2, 64, "eager")),
+    ],
+)
+def test_an_order_names_a_stack_after_workers_and_batch(
+    text: str, found: tuple[object, ...]
+) -> None:
+    assert parse_config(text) == found
+    assert parse_target(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("2,64,fast", "no stack has a part 'fast'"),
+        ("2,64,bf16+fp16", "one precision"),
+        ("2,64,fused,bf16", "is no configuration"),
+        ("0,64,fused", "is no configuration"),
+        ("2", "is no configuration"),
+    ],
+)
+def test_an_order_of_no_configuration_says_what_to_write(text: str, why: str) -> None:
+    with pytest.raises(typer.BadParameter, match=re.escape(why)):
+        parse_config(text)
 
 
 def curve_of(checks: tuple[StackCheck, ...]) -> CurveView:

@@ -109,7 +109,8 @@ class ModelCall:
         storages: dict[int, int] = {}
 
         def keep(tensor: Tensor) -> Tensor:
-            if tuple(sorted(tensor.shape)) not in weights:
+            # A sparse tensor has no storage to count.
+            if tensor.layout == torch.strided and tuple(sorted(tensor.shape)) not in weights:
                 storage = tensor.untyped_storage()
                 storages[storage.data_ptr()] = storage.nbytes()
             return tensor
