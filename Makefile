@@ -162,7 +162,7 @@ paper: $(READY)  ## Figures and statements of the paper beside ours; FRESH=1 tra
 
 .venv/mlflow/ready: tests/bench/mlflow.txt $(READY)
 	@$(BIN)/python -m venv .venv/mlflow
-	@.venv/mlflow/bin/pip install --quiet --disable-pip-version-check -r tests/bench/mlflow.txt
+	@.venv/mlflow/bin/pip install --no-compile --quiet --disable-pip-version-check -r tests/bench/mlflow.txt
 	@touch $@
 
 # It sees .venv, too, so that PyTorch is installed once.
@@ -170,26 +170,27 @@ paper: $(READY)  ## Figures and statements of the paper beside ours; FRESH=1 tra
 	@$(BIN)/python -m venv .venv/tensorflow
 	@{ pwd; $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; } > \
 		"$$(.venv/tensorflow/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
-	@.venv/tensorflow/bin/pip install --quiet --disable-pip-version-check -r tests/tensorflow/requirements.txt
-	@.venv/tensorflow/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/tensorflow/without-dependencies.txt
+	@.venv/tensorflow/bin/pip install --no-compile --quiet --disable-pip-version-check -r tests/tensorflow/requirements.txt
+	@.venv/tensorflow/bin/pip install --no-compile --quiet --disable-pip-version-check --no-deps -r tests/tensorflow/without-dependencies.txt
 	@touch $@
 
 .venv/trainers/ready: tests/integrations/requirements.txt $(READY)
 	@$(BIN)/python -m venv .venv/trainers
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		"$$(.venv/trainers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
-	@.venv/trainers/bin/pip install --quiet --disable-pip-version-check -r tests/integrations/requirements.txt
+	@.venv/trainers/bin/pip install --no-compile --quiet --disable-pip-version-check -r tests/integrations/requirements.txt
 	@touch $@
 
 clean:  ## Delete .venv
 	rm -rf .venv
 
+# Python compiles a package when it is first imported: half of what is installed never is (`--no-compile`).
 # The installation builds the dashboard when its sources have changed.
 $(READY): requirements.lock pyproject.toml $(shell find service/dashboard/src service/dashboard/*.* -type f)
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or name it with make PYTHON=..."; exit 1; }
 	@echo "setting up .venv with $$($(PYTHON) --version); this takes a few minutes once"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { rm -rf .venv; \
 		echo "venv is missing: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
-	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/pip install --no-compile --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/pip install --no-compile --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(READY)
