@@ -1,12 +1,13 @@
-"""`Layout`: how the workers of one replica share a model, as pipeline stages and tensor shards.
+"""`Layout`: how the processes of one worker share a model.
 
-A *replica* is one copy of the model on P·T·S workers; D replicas share a global batch. Ranks are
-replica-major, so that a change of D only appends or drops ranks, and the shards of one tensor are
-neighbours.
+A *worker* trains one copy of the model, and is what a batch is divided among: K workers share a
+global batch. It has P·T·S processes, all on its own machine, one after another in the order of
+pipeline stages and then of tensor shards.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 
 
@@ -16,8 +17,8 @@ class Layout:
 
     Attributes:
         pipeline: Stages that the model's blocks are cut into, P.
-        tensor: Workers that share each large weight of a stage, T.
-        shard: Workers that share weights and split the replica's batch, S.
+        tensor: Processes that share each large weight of a stage, T.
+        shard: Processes that share weights and split the worker's batch, S.
         micro_batches: Parts of a local batch that follow each other through the stages, M.
 
     >>> str(Layout())
@@ -41,27 +42,42 @@ class Layout:
                 "through: set pipeline to 2 or more"
             )
 
+    @classmethod
+    def parse(cls, text: str) -> Layout:
+        """Read what `str` writes.
+
+        Raises:
+            ValueError: It is something else.
+
+        >>> Layout.parse("P=2 T=1 M=4")
+        Layout(pipeline=2, tensor=1, shard=1, micro_batches=4)
+        """
+        found = _LAYOUT.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is no layout: write e.g. P=2 T=1 M=4")
+        return cls(**{name: int(value) for name, value in found.groupdict("1").items()})
+
     @property
-    def workers_per_replica(self) -> int:
-        """Workers that hold one copy of the model, P·T·S."""
+    def processes(self) -> int:
+        """Processes of a worker, which hold one copy of the model together, P·T·S."""
         return self.pipeline * self.tensor * self.shard
 
     @property
-    def batch_parts_per_replica(self) -> int:
-        """Parts of one size that a replica's share of the batch must divide into, S·M."""
+    def batch_parts_per_worker(self) -> int:
+        """Parts of one size that a worker's share of the batch must divide into, S·M."""
         return self.shard * self.micro_batches
 
     @property
     def is_plain(self) -> bool:
-        """Whether each worker has the whole model, as with data parallelism alone."""
-        return self.workers_per_replica == 1
+        """Whether each process has the whole model, as with data parallelism alone."""
+        return self.processes == 1
 
-    def objection(self, workers: int, global_batch: int) -> str | None:
-        """Say in a sentence why workers and batch do not fit the layout; None if they do."""
-        unit = self.workers_per_replica
-        if workers % unit:
-            return f"{workers} workers are no whole number of replicas of {unit}"
-        parts = workers // unit * self.batch_parts_per_replica
+    def objection(self, processes: int, global_batch: int) -> str | None:
+        """Say in a sentence why processes and batch do not fit the layout; None if they do."""
+        unit = self.processes
+        if processes % unit:
+            return f"{processes} processes are no whole number of workers of {unit}"
+        parts = processes // unit * self.batch_parts_per_worker
         if not self.is_plain and global_batch % parts:
             return f"a batch of {global_batch} does not divide into {parts} equal parts"
         return None
@@ -72,4 +88,7 @@ class Layout:
         return f"P={self.pipeline} T={self.tensor}{shard}{parts}"
 
 
+_LAYOUT = re.compile(
+    r"P=(?P<pipeline>\d+) T=(?P<tensor>\d+)(?: S=(?P<shard>\d+))?(?: M=(?P<micro_batches>\d+))?"
+)
 PLAIN = Layout()

@@ -17,6 +17,7 @@ from annotated_types import Ge, Le, MaxLen, Predicate
 from pydantic import AwareDatetime
 
 from scavenger.cluster import ClusterConfig
+from scavenger.layout import PLAIN, Layout
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.measurement.steps import FINITE_FLOATS, Count, StepColumns
 from scavenger.stack import EAGER_NAME, Stack, StackCheck
@@ -379,6 +380,7 @@ class WorkerSpec:
         stall: Least seconds without an iteration after which training counts as stuck.
         stack: The stack it will probably compute with, to be rehearsed before it says hello.
         local_batch: Samples to rehearse with; 0 for no rehearsal.
+        layout: How the processes of the worker share the model.
     """
 
     role: Role = "worker"
@@ -396,6 +398,7 @@ class WorkerSpec:
     stall: float = 300.0
     stack: str = EAGER_NAME
     local_batch: int = 0
+    layout: Layout = PLAIN
 
     def __post_init__(self) -> None:
         if self.role == "worker" and not self.command:

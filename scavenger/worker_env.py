@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from scavenger.layout import PLAIN
 from scavenger.protocol import Role, TrainingStrategyName
 from scavenger.stack import EAGER_NAME
 
@@ -62,6 +63,9 @@ class WorkerEnv:
             there is none.
         stack: The stack to rehearse before hello.
         local_batch: Samples to rehearse with; 0 for no rehearsal.
+        layout: How the processes of this worker share the model, as `Layout` writes it.
+        position: Which of these processes this is, from 0; the first one leads.
+        processes: Directory where they meet; None where there is one process.
         ca: File with the certificate authority of the controller; None trusts the system's.
     """
 
@@ -90,6 +94,9 @@ class WorkerEnv:
     metadata: MetadataService | None = None
     stack: str = EAGER_NAME
     local_batch: int = 0
+    layout: str = str(PLAIN)
+    position: int = 0
+    processes: str | None = None
     ca: str | None = None
 
     def to_env(self) -> dict[str, str]:

@@ -26,6 +26,10 @@ def session(*, deterministic: bool = False) -> Session:
     settings = read_settings()
     if settings is None:
         return StandaloneSession(deterministic=deterministic)
+    if settings.position > 0:
+        from worker_agent.training.worker_processes import FollowingSession
+
+        return FollowingSession(settings, deterministic=deterministic)
     # Imported here: a script outside a job must not load httpx and telemetry.
     if settings.strategy == "downpour":
         from worker_agent.training.asynchronous import AsynchronousSession

@@ -15,6 +15,7 @@
         ├── UnsupportedStrategy      the framework lacks it: the message names those it has
         ├── UnsupportedOptimizer     an optimizer steps in a way that the agent cannot follow
         ├── UnsupportedServerOptimizer  an optimizer that parameter servers cannot run
+        ├── ProcessLost              another process of this worker has ended: end, too
         ├── ReadAhead                a script draws a batch before it has trained on the one before
         ├── SpoolUnusable            in use, or another worker's: use another directory, or none
         ├── MalformedFrame           received bytes are not a valid frame: close the connection
@@ -94,6 +95,10 @@ class CodeUnusable(AgentError):
 
 class GenerationBroken(AgentError):
     """A generation could not be formed or fell apart; wait for a newer Directive."""
+
+
+class ProcessLost(AgentError):
+    """Another process of this worker has ended, so that this one cannot go on: let it end, too."""
 
 
 class ChangeAborted(AgentError):

@@ -15,12 +15,14 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Protocol
 
+from scavenger.layout import Layout
 from scavenger.protocol import Directive, Member, TrainingStrategyName
 from scavenger.stack import Stack, StackCheck
 from worker_agent.errors import UnsupportedModel
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleAssignment, SampleIndices, SampleRange
 from worker_agent.state.progress import Stateful, TrainingProgress, TrainingSnapshot
+from worker_agent.transport.process_link import FollowerLinks, LeaderLink
 
 # The module that a script imports, and where the agent's implementation is: one line each.
 FRAMEWORKS = {
@@ -56,6 +58,9 @@ class Framework(Protocol):
     def asynchronous_strategy(self, context: StrategyContext) -> AsynchronousStrategy:
         """The same, to train with others at this worker's own pace."""
 
+    def model_steps(self, model: Any, loss: Callable[[Any, Any], Any], scaler: Any) -> ModelSteps:
+        """Return what trains the whole model on a batch; raises UnsupportedModel."""
+
     def to_batch(self, indices: SampleIndices) -> Any:
         """Return indices as the framework's integer tensor on the host."""
 
@@ -68,6 +73,16 @@ class Framework(Protocol):
         Reading a value waits for the device, so a session reads it one iteration later. If what is
         returned has a method ``is_there``, it waits until that returns True.
         """
+
+
+class ModelSteps(Protocol):
+    """Forward and backward passes that the agent makes, so that a model may be shared."""
+
+    def step(self, inputs: Any, targets: Any) -> Any:
+        """Make forward and backward pass of a batch; returns its mean loss, on all processes."""
+
+    def predict(self, inputs: Any) -> Any:
+        """Return the model's outputs without gradients, on all processes."""
 
 
 def find_framework(model: Any) -> Framework:
@@ -146,6 +161,27 @@ def keep_progress(_: Any, progress: TrainingProgress) -> TrainingProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedModel:
+    """How this process shares the script's model with the other processes of its worker.
+
+    Attributes:
+        layout: How the model is shared.
+        position: Which of the processes this is, from 0; the first one leads.
+        directory: Where they meet.
+        link: Connections to the others.
+        loss: The script's mean loss over a batch.
+        blocks: What the model is a chain of; None for the model's own.
+    """
+
+    layout: Layout
+    position: int
+    directory: Path
+    link: FollowerLinks | LeaderLink
+    loss: Callable[[Any, Any], Any]
+    blocks: Sequence[Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyContext:
     """What a session passes to the strategy that it creates.
 
@@ -162,6 +198,7 @@ class StrategyContext:
         restore_checkpoint: Restores the newest checkpoint when no member has state; returns its
             progress.
         bundles: Compiled code of other machines; None to share none.
+        shared: How this process shares the model; None if it has the whole model.
     """
 
     name: TrainingStrategyName
@@ -175,6 +212,7 @@ class StrategyContext:
     on_work: WorkListener = ignore_work
     restore_checkpoint: Callable[[Any, TrainingProgress], TrainingProgress] = keep_progress
     bundles: BundleStore | None = None
+    shared: SharedModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +236,13 @@ class BatchSlice:
         slice_fraction_of_worker: Fraction of this worker's samples, 1 unless the batch is split.
         worker_fraction_of_batch: Fraction of the global batch this worker's samples are, b_k / B.
         is_last: Whether the gradient is complete after this slice.
+        samples: The samples themselves.
     """
 
     slice_fraction_of_worker: float
     worker_fraction_of_batch: float
     is_last: bool
+    samples: SampleRange = SampleRange(0, 0)  # noqa: RUF009
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +394,10 @@ class TrainingStrategy(Protocol):
     @property
     def rendezvous(self) -> StoreRendezvous:
         """Where members and newcomers of a generation find each other."""
+
+    @property
+    def model_steps(self) -> ModelSteps | None:
+        """What trains the part of the model that this process has; None if it has the whole."""
 
     @property
     def rehearsals(self) -> Rehearsals | None:

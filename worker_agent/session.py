@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
-from worker_agent.frameworks import Framework, find_framework
+from worker_agent.frameworks import Framework, ModelSteps, find_framework
 from worker_agent.sampler import SampleOrder, SampleRange
 from worker_agent.state.progress import TrainingProgress
 
@@ -16,6 +16,22 @@ class Loggable(Protocol):
     """A number, or a tensor with one element."""
 
     def __float__(self) -> float: ...
+
+
+Loss = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SharingOptions:
+    """What a script says so that several processes can share its model.
+
+    Attributes:
+        loss: Mean loss over a batch, from outputs and targets; None if it was not passed.
+        blocks: Modules whose composition is the model; None for the model's own.
+    """
+
+    loss: Loss | None = None
+    blocks: tuple[Any, ...] | None = None
 
 
 def never_stop() -> bool:
@@ -38,6 +54,8 @@ class Session(ABC):
     def __init__(self, *, deterministic: bool = False) -> None:
         self.is_deterministic = deterministic
         self.progress = TrainingProgress()
+        self.sharing = SharingOptions()
+        self.model_steps: ModelSteps | None = None
 
     @property
     def iteration(self) -> int:
@@ -54,6 +72,14 @@ class Session(ABC):
     def is_leader(self) -> bool:
         """Whether this process should evaluate, print and save."""
 
+    @property
+    def evaluates(self) -> bool:
+        """Whether this process should call ``predict`` to evaluate the model.
+
+        It is the leader; where several processes share a model, also those that share the leader's.
+        """
+        return self.is_leader
+
     def prepare(
         self,
         model: Any,
@@ -63,6 +89,8 @@ class Session(ABC):
         scheduler: Any = None,
         scaler: Any = None,
         extra: Mapping[str, Any] | None = None,
+        loss: Loss | None = None,
+        blocks: Iterable[Any] | None = None,
     ) -> None:
         """Take part in backward passes and optimizer steps of this model.
 
@@ -75,11 +103,52 @@ class Session(ABC):
             scaler: Its ``torch.amp.GradScaler``, if any.
             extra: Other objects that the next iteration depends on, by name; each has
                 ``state_dict`` and ``load_state_dict``.
+            loss: Mean loss over a batch, called with outputs and targets; with it, ``step`` and
+                ``predict`` train and evaluate the model, and several processes may share it.
+            blocks: Modules of one argument each whose composition is the model, such as
+                ``[model.embedding, *model.blocks, model.head]``; needed to cut a model into stages
+                that is no ``nn.Sequential``.
         """
         self.framework = find_framework(model)
+        self.sharing = SharingOptions(loss, None if blocks is None else tuple(blocks))
+        if loss is not None:
+            self.model_steps = self.framework.model_steps(model, loss, scaler)
         named = {"scheduler": scheduler, "scaler": scaler, **(extra or {})}
         extra_state = {name: each for name, each in named.items() if each is not None}
         self._attach(self.framework, model, optimizer, micro_batches, extra_state)
+
+    def step(self, inputs: Any, targets: Any) -> Any:
+        """Make the forward and backward pass of a batch, in place of the script's own.
+
+        The optimizer's step stays the script's. Every process that shares the model passes the
+        same batch.
+
+        Args:
+            inputs: The model's inputs, shape (samples, ...).
+            targets: What the loss compares its outputs with, shape (samples, ...).
+
+        Returns:
+            The batch's mean loss, without a graph.
+
+        Raises:
+            RuntimeError: ``prepare`` was not given a loss.
+        """
+        return self._steps_or_raise("step").step(inputs, targets)
+
+    def predict(self, inputs: Any) -> Any:
+        """Return the model's outputs without gradients; call it where ``evaluates`` is True.
+
+        Raises:
+            RuntimeError: ``prepare`` was not given a loss.
+        """
+        return self._steps_or_raise("predict").predict(inputs)
+
+    def _steps_or_raise(self, called: str) -> ModelSteps:
+        if self.model_steps is None:
+            raise RuntimeError(
+                f"job.{called} needs the loss: call job.prepare(model, optimizer, loss=...) first"
+            )
+        return self.model_steps
 
     def batches(
         self,

@@ -1,4 +1,4 @@
-"""``scavenger plan --layouts``: which layout of a model pays, from a profile of one worker."""
+"""``scavenger plan --layouts``: which layout of a model pays, from a profile of one process."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from scavenger.planning.layouts import GIB, LayoutPlan, forecast_layouts
 
 LAYOUT_COLUMNS = (
     word_column("LAYOUT"),
+    number_column("PROCESSES"),
     number_column("K"),
-    number_column("D"),
     number_column("ITERATION"),
     number_column("SAMPLES/S"),
     number_column("MEMORY"),
@@ -40,13 +40,15 @@ LAYOUT_COLUMNS = (
 
 
 def plan_layouts(
-    terminal: Terminal, file: Path, workers: str | None, batch: int | None, output: OutputFormat
+    terminal: Terminal, file: Path, processes: str | None, batch: int | None, output: OutputFormat
 ) -> None:
     """Print the layouts of a profile; needs no controller."""
-    if workers is None or batch is None:
-        missing = "--workers" if workers is None else "--batch"
-        raise typer.BadParameter(f"--layouts needs {missing}: write e.g. --workers 1..8 --batch 64")
-    counts, profile = expand_counts(workers), read_profile(file)
+    if processes is None or batch is None:
+        missing = "--processes" if processes is None else "--batch"
+        raise typer.BadParameter(
+            f"--layouts needs {missing}: write e.g. --processes 1..8 --batch 64"
+        )
+    counts, profile = expand_counts(processes), read_profile(file)
     made = forecast_layouts(profile, counts, batch)
     rows = [layout_document(each, profile) for each in made.forecasts]
     refused = [{"layout": str(layout), "why": why} for layout, why in made.refused.items()]
@@ -87,8 +89,8 @@ def layout_document(forecast: LayoutForecast, profile: LayoutProfile) -> dict[st
         "tensor": layout.tensor,
         "shard": layout.shard,
         "micro_batches": layout.micro_batches,
+        "processes": forecast.processes,
         "workers": forecast.workers,
-        "replicas": forecast.replicas,
         "global_batch": forecast.global_batch,
         "seconds": forecast.seconds,
         "seconds_low": forecast.seconds_low,
@@ -117,7 +119,9 @@ def render_layouts(made: LayoutPlan, profile: LayoutProfile) -> RenderableType:
 
 def _facts(made: LayoutPlan) -> list[tuple[str, str]]:
     left_out = pluralize(made.dominated, "slower choice")
-    dominated = [("left out", f"{left_out}, on as many workers or more")] if made.dominated else []
+    dominated = (
+        [("left out", f"{left_out}, on as many processes or more")] if made.dominated else []
+    )
     reasons: dict[str, list[str]] = {}
     for layout, why in made.refused.items():
         reasons.setdefault(why, []).append(str(layout))
@@ -136,8 +140,8 @@ def _layout_row(forecast: LayoutForecast, profile: LayoutProfile) -> tuple[Cell,
     ]
     return (
         str(forecast.layout),
+        str(forecast.processes),
         str(forecast.workers),
-        str(forecast.replicas),
         f"{format_seconds(forecast.seconds)}{spread}",
         f"{forecast.samples_per_second:.4g}",
         f"{forecast.memory_bytes / GIB:.3g} GiB",

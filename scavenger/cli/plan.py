@@ -51,8 +51,9 @@ LayoutsOption = Annotated[
     bool,
     typer.Option("--layouts", help="FILE is a profile of a model: compare its layouts, offline."),
 ]
-LayoutWorkersOption = Annotated[
-    str | None, typer.Option("--workers", help="With --layouts: worker counts, e.g. 1..8 or 2,4.")
+LayoutProcessesOption = Annotated[
+    str | None,
+    typer.Option("--processes", help="With --layouts: process counts, e.g. 1..8 or 2,4."),
 ]
 LayoutBatchOption = Annotated[
     int | None, typer.Option("--batch", min=1, help="With --layouts: global batch in samples.")
@@ -67,7 +68,7 @@ def plan(
     every: EveryPointOption = False,
     detailed_exitcode: DetailedExitCodeOption = False,
     layouts: LayoutsOption = False,
-    workers: LayoutWorkersOption = None,
+    processes: LayoutProcessesOption = None,
     batch: LayoutBatchOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -80,11 +81,11 @@ def plan(
     """
     terminal = get_terminal(context)
     if layouts:
-        plan_layouts(terminal, file, workers, batch, output)
+        plan_layouts(terminal, file, processes, batch, output)
         return
-    if workers is not None or batch is not None:
+    if processes is not None or batch is not None:
         raise typer.BadParameter(
-            "--workers and --batch belong to --layouts: limits of a job are in its document"
+            "--processes and --batch belong to --layouts: limits of a job are in its document"
         )
     with nullcontext() if code is None else pack_code(code) as packed:
         spec = read_job_file(file, name, None if packed is None else packed.digest)

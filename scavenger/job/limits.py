@@ -37,10 +37,12 @@ from scavenger.job.fields import (
 )
 from scavenger.job.messages import show_value
 from scavenger.job.pricing import MemorySpec
+from scavenger.layout import PLAIN, Layout
 
 MAX_WORKERS = 1024
 MAX_BATCH = 2**24
 MAX_CONFIGURATIONS = 400
+MAX_STAGES, MAX_MICRO_BATCHES = 64, 1024
 
 RangeOrList = Bounds | tuple[int, ...]
 WorkerCount = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
@@ -112,6 +114,35 @@ class MemoryLimit(MemorySpec):
         return MemoryModel(self.fixed_gib, self.gib_per_sample).max_local_batch(machine)
 
 
+class LayoutSpec(SpecModel):
+    """How the processes of each worker share the model.
+
+    Attributes:
+        pipeline: Stages that the model's blocks are cut into, each in a process of its own.
+        micro_batches: Parts of a local batch that follow each other through the stages.
+    """
+
+    pipeline: Annotated[int, Strict(), Field(ge=1, le=MAX_STAGES)] = Field(1, examples=[2])
+    micro_batches: Annotated[int, Strict(), Field(ge=1, le=MAX_MICRO_BATCHES)] = Field(
+        1, examples=[4]
+    )
+
+    @field_validator("micro_batches")
+    @classmethod
+    def _follow_each_other(cls, count: int, info: ValidationInfo) -> int:
+        if count > 1 and info.data.get("pipeline") == 1:
+            raise ValueError(
+                f"{count} need stages that they follow each other through: write pipeline: 2 or "
+                "more beside it, or leave it out"
+            )
+        return count
+
+    @property
+    def layout(self) -> Layout:
+        """The same as the library's value."""
+        return Layout(self.pipeline, micro_batches=self.micro_batches)
+
+
 class Limits(SpecModel):
     """What the job may use.
 
@@ -124,6 +155,7 @@ class Limits(SpecModel):
             of it below the high end, and the high end; or a list.
         memory: What leaves out configurations whose part of the batch fits no machine; None leaves
             out none.
+        layout: How the processes of each worker share the model; None where each has one.
     """
 
     max_cost: Annotated[
@@ -138,6 +170,9 @@ class Limits(SpecModel):
     batch: BatchChoice = Field(examples=["32..256"])
     memory: Annotated[MemoryLimit | None, BeforeValidator(require_value)] = Field(
         None, examples=["{machine_gib: 16, fixed_gib: 2, gib_per_sample: 0.01}"]
+    )
+    layout: Annotated[LayoutSpec | None, BeforeValidator(require_value)] = Field(
+        None, examples=["{pipeline: 2, micro_batches: 4}"]
     )
 
     @field_validator("worker_step")
@@ -162,6 +197,11 @@ class Limits(SpecModel):
             counts = _worker_counts(info.data["workers"], info.data["worker_step"])
             _check_memory(memory, counts, _global_batches(info.data["batch"]))
         return memory
+
+    @property
+    def layout_of_workers(self) -> Layout:
+        """How the processes of each worker share the model."""
+        return PLAIN if self.layout is None else self.layout.layout
 
     @property
     def space(self) -> ConfigSpace:

@@ -44,7 +44,7 @@ def planning_state(
         stored: The model of earlier jobs with its signature.
         epochs_to_target: Reference epochs its own run to the target took, once it has ended.
         other_models: Models of all other jobs, newest first.
-        lender: The model of the same job with another framework.
+        lender: The model of the same job with another framework or layout.
         machine_type: Kind of the machines it runs on, where it names none; jobs on others do not
             compare.
         framework: What its workers train with, as they said; empty while none has.
@@ -111,7 +111,10 @@ def signature_of(spec: JobSpec, machine_type: str, framework: str = "") -> str:
     rule, exchange = spec.learning_rate_scaling.rule, exchange_of(spec)
     machine = spec.machine_type or machine_type
     trains = framework_of(spec, framework)
-    return make_signature(spec.model.key, spec.model.dataset_size, rule, machine, exchange, trains)
+    layout = "" if spec.layout.is_plain else str(spec.layout)
+    return make_signature(
+        spec.model.key, spec.model.dataset_size, rule, machine, exchange, trains, layout
+    )
 
 
 def exchange_of(spec: JobSpec) -> str:

@@ -54,6 +54,7 @@ from scavenger.job.training import (
     TrainingStrategyField,
     TrainingStrategySpec,
 )
+from scavenger.layout import Layout
 from scavenger.learning_rate import LearningRateScaling
 from scavenger.planning.objectives import plain_objectives
 from scavenger.planning.search.registry import SEARCHES
@@ -345,6 +346,8 @@ class JobSpec(SpecModel):
                 "downpour writes no checkpoints: leave run.checkpoints out, and let the script "
                 "save the weights of its leader"
             )
+        if "limits" in info.data and not info.data["limits"].layout_of_workers.is_plain:
+            _check_layout(info.data, is_under_agent=run.is_under_agent)
         if run.is_under_agent and "strategy" in info.data:
             _check_agent_run(info.data["strategy"], info.data.get("framework"))
             if info.data.get("nan_guard") == "on":
@@ -365,6 +368,11 @@ class JobSpec(SpecModel):
         if "strategy" in info.data:
             _check_servers(price, info.data["strategy"])
         return price
+
+    @property
+    def layout(self) -> Layout:
+        """How the processes of each worker share the model."""
+        return self.limits.layout_of_workers
 
     @property
     def space(self) -> ConfigSpace:
@@ -501,6 +509,29 @@ def _check_single(space: ConfigSpace) -> None:
             f"downpour never waits, so no law tells which configuration is best, and the "
             f"limits leave {configurations}: write one number for limits.workers and one for "
             f"limits.batch, e.g. workers: {space.workers[-1]}, batch: {space.global_batches[-1]}"
+        )
+
+
+def _check_layout(others: Mapping[str, Any], *, is_under_agent: bool) -> None:
+    """Refuse what processes that share a model cannot do."""
+    if is_under_agent:
+        raise ValueError(
+            "a script under agent run makes its own passes, so its model cannot be shared: leave "
+            "limits.layout out, or let the script train with job.step()"
+        )
+    if not isinstance(others.get("strategy", AllReduceSpec()), AllReduceSpec):
+        raise ValueError(
+            "with servers each worker has the whole model: leave limits.layout out, or write "
+            "strategy: all_reduce"
+        )
+    if others.get("framework") == "tensorflow":
+        raise ValueError(
+            "layouts are PyTorch's: leave limits.layout out with framework: tensorflow"
+        )
+    if others.get("stacks", (EAGER_NAME,)) != (EAGER_NAME,):
+        raise ValueError(
+            "stacks change the whole model and a layout cuts it: leave one of stacks and "
+            "limits.layout out"
         )
 
 

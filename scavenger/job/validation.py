@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import SpecModel, closest_name
-from scavenger.job.limits import Limits, MemoryLimit
+from scavenger.job.limits import LayoutSpec, Limits, MemoryLimit
 from scavenger.job.machine import MachineSpec
 from scavenger.job.messages import show_value
 from scavenger.job.parser import (
@@ -204,6 +204,7 @@ _SECTIONS: Mapping[DocumentPath, type[SpecModel]] = {
     ("objective",): WeightedObjective,
     ("limits",): Limits,
     ("limits", "memory"): MemoryLimit,
+    ("limits", "layout"): LayoutSpec,
     ("strategy",): ServerStrategySpec,
     ("strategy", "parameter_server"): ParameterServerSpec,
     ("strategy", "downpour"): DownpourSpec,

@@ -1,8 +1,8 @@
-"""How long an iteration of a layout takes, and what memory it needs, from a profile of one worker.
+"""How long an iteration of a layout takes, and what memory it needs, from a profile of one process.
 
 The time is that of one forward, one backward with a flush (docs/equations.md): all stages once, the
 slowest of them for each further micro-batch, transfers between stages, and the synchronisation of
-replicas. Of each block a profile has a line in the samples, as the law of one worker has.
+workers. Of each block a profile has a line in the samples, as the law of one process has.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from scavenger.number_checks import require_above_zero, require_not_negative
 # Of a layout that never ran: its time lies within this factor, either way, four times in five.
 UNCERTAINTY: Final = 1.3
 NO_OTHER_FIELDS: Final = ConfigDict(extra="forbid")  # a file with a wrong word is no profile
-# A worker with sharded weights gathers them twice and scatters their gradients once.
+# A process with sharded weights gathers them twice and scatters their gradients once.
 SHARD_PASSES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class BlockProfile:
-    """What one block of a model takes on one worker, and what crosses its borders.
+    """What one block of a model takes on one process, and what crosses its borders.
 
     Attributes:
         name: Its name in the model.
@@ -37,7 +37,7 @@ class BlockProfile:
         output_bytes: Bytes per sample that it hands to the next block.
         saved_bytes: Bytes per sample that its forward pass keeps for its backward pass.
         weight_bytes: Bytes of its weights.
-        all_reduces: All-reduces of both passes if its weights are shared by several workers; 0 if
+        all_reduces: All-reduces of both passes if its weights are shared by several processes; 0 if
             they cannot be.
         all_reduce_bytes: Bytes per sample of each of them.
         keeps_whole_gradient: Whether each shard holds the gradient of all its weights, as of an
@@ -66,7 +66,7 @@ class BlockProfile:
 
 @dataclass(frozen=True, slots=True)
 class LinkSpeed:
-    """Between two workers.
+    """Between two processes.
 
     Attributes:
         latency_seconds: Of a message without content.
@@ -86,10 +86,10 @@ class LinkSpeed:
         """Return seconds for one message of a size in bytes."""
         return self.latency_seconds + size / self.bytes_per_second
 
-    def all_reduce(self, workers: int, size: float) -> float:
+    def all_reduce(self, processes: int, size: float) -> float:
         """Return seconds of a ring all-reduce of a tensor of a size in bytes."""
-        steps = 2 * (workers - 1)
-        return steps * self.latency_seconds + steps / workers * size / self.bytes_per_second
+        steps = 2 * (processes - 1)
+        return steps * self.latency_seconds + steps / processes * size / self.bytes_per_second
 
 
 USUAL_LINK: Final = LinkSpeed(1e-4, 1.25e9)  # 10 gigabits per second
@@ -101,12 +101,12 @@ class LayoutProfile:
 
     Attributes:
         blocks: A chain: each hands its output to the next.
-        inside: Link between workers of one machine.
+        inside: Link between processes of one machine.
         across: Link between machines.
-        workers_per_machine: Workers that one machine hosts.
+        processes_per_machine: Processes that one machine hosts.
         machine_memory_bytes: Memory of a machine; infinite where nothing tells.
         optimizer_slots: Tensors of the size of the weights that the optimizer keeps: 2 of Adam.
-        optimizer_seconds: One step of the optimizer for the whole model on one worker.
+        optimizer_seconds: One step of the optimizer for the whole model on one process.
         heads: Attention heads of a block, which shards must divide; 1 divides by nothing.
         vocabulary: Rows of the embedding, which shards must divide; 0 without one.
         has_batch_statistics: Whether a batch normalisation sees the samples of a micro-batch only.
@@ -115,7 +115,7 @@ class LayoutProfile:
     blocks: tuple[BlockProfile, ...]
     inside: LinkSpeed
     across: LinkSpeed
-    workers_per_machine: int = 1
+    processes_per_machine: int = 1
     machine_memory_bytes: float = math.inf
     optimizer_slots: int = 0
     optimizer_seconds: float = 0.0
@@ -130,13 +130,13 @@ class LayoutProfile:
             raise ValueError("a profile needs at least one block")
         if not self.machine_memory_bytes > 0:
             raise ValueError(f"machine_memory_bytes must be above 0: {self.machine_memory_bytes}")
-        require_above_zero(self, "workers_per_machine", "heads")
+        require_above_zero(self, "processes_per_machine", "heads")
         require_not_negative(self, "optimizer_slots", "optimizer_seconds", "vocabulary")
 
     @property
-    def worker_memory_bytes(self) -> float:
-        """Memory that each worker of a machine has."""
-        return self.machine_memory_bytes / self.workers_per_machine
+    def process_memory_bytes(self) -> float:
+        """Memory that each process of a machine has."""
+        return self.machine_memory_bytes / self.processes_per_machine
 
     def objection(self, layout: Layout) -> str | None:
         """Say in a sentence why the model cannot be laid out so; None if it can."""
@@ -148,9 +148,10 @@ class LayoutProfile:
         if shards == 1:
             return None
         if not any(block.all_reduces for block in self.blocks):
-            return "no block says how its weights can be shared by several workers"
-        if shards > self.workers_per_machine:
-            return f"a machine hosts {self.workers_per_machine} of the {shards} workers of a tensor"
+            return "no block says how its weights can be shared by several processes"
+        if shards > self.processes_per_machine:
+            hosted = self.processes_per_machine
+            return f"a machine hosts {hosted} of the {shards} processes of a tensor"
         if self.heads % shards:
             return f"{self.heads} heads are not divisible by {shards}"
         if self.vocabulary % shards:
@@ -169,7 +170,7 @@ class StageForecast:
         first: Its first block, counted from 0.
         last: Its last block.
         seconds: Of both passes of one micro-batch.
-        memory_bytes: What each of its workers needs.
+        memory_bytes: What each of its processes needs.
     """
 
     first: int
@@ -184,7 +185,7 @@ class LayoutForecast:
 
     Attributes:
         layout: The layout.
-        workers: Workers of all replicas.
+        processes: Processes of all workers.
         global_batch: Samples of an iteration.
         seconds: Of an iteration.
         seconds_low: Lower end of its 80 % interval.
@@ -193,7 +194,7 @@ class LayoutForecast:
     """
 
     layout: Layout
-    workers: int
+    processes: int
     global_batch: int
     seconds: float
     seconds_low: float
@@ -201,9 +202,9 @@ class LayoutForecast:
     stages: tuple[StageForecast, ...]
 
     @property
-    def replicas(self) -> int:
+    def workers(self) -> int:
         """Copies of the model, D."""
-        return self.workers // self.layout.workers_per_replica
+        return self.processes // self.layout.processes
 
     @property
     def samples_per_second(self) -> float:
@@ -212,52 +213,52 @@ class LayoutForecast:
 
     @property
     def memory_bytes(self) -> float:
-        """What the worker needs that needs most."""
+        """What the process needs that needs most."""
         return max(stage.memory_bytes for stage in self.stages)
 
 
 def forecast_layout(
-    profile: LayoutProfile, layout: Layout, workers: int, global_batch: int
+    profile: LayoutProfile, layout: Layout, processes: int, global_batch: int
 ) -> LayoutForecast | None:
     """Return what an iteration takes with the best cut of the model; None if none fits the memory.
 
     Raises:
-        ValueError: The layout fits not the model, the workers or the batch.
+        ValueError: The layout fits not the model, the processes or the batch.
     """
-    why = profile.objection(layout) or layout.objection(workers, global_batch)
+    why = profile.objection(layout) or layout.objection(processes, global_batch)
     if why is not None:
         raise ValueError(f"{layout}: {why}")
-    pieces = _Pieces(profile, layout, workers, global_batch)
+    pieces = _Pieces(profile, layout, processes, global_batch)
     stages = pieces.cut()
     if stages is None:
         return None
     seconds = pieces.iteration(stages)
-    is_measured = layout.is_plain and workers == 1
+    is_measured = layout.is_plain and processes == 1
     factor = 1.0 if is_measured else UNCERTAINTY
     low, high = seconds / factor, seconds * factor
-    return LayoutForecast(layout, workers, global_batch, seconds, low, high, stages)
+    return LayoutForecast(layout, processes, global_batch, seconds, low, high, stages)
 
 
 class _Pieces:
     """Figures of one layout on one batch.
 
     Attributes:
-        part: Samples of a micro-batch of a worker, µ.
+        part: Samples of a micro-batch of a process, µ.
         seconds: Seconds of both passes of one micro-batch up to each block.
     """
 
     def __init__(
-        self, profile: LayoutProfile, layout: Layout, workers: int, global_batch: int
+        self, profile: LayoutProfile, layout: Layout, processes: int, global_batch: int
     ) -> None:
         self.profile, self.layout = profile, layout
-        self.replicas = workers // layout.workers_per_replica
-        self.part = global_batch / self.replicas / layout.batch_parts_per_replica
-        is_inside = workers <= profile.workers_per_machine
-        fits = layout.workers_per_replica <= profile.workers_per_machine
-        self.between_replicas = profile.inside if is_inside else profile.across
+        self.workers = processes // layout.processes
+        self.part = global_batch / self.workers / layout.batch_parts_per_worker
+        is_inside = processes <= profile.processes_per_machine
+        fits = layout.processes <= profile.processes_per_machine
+        self.between_workers = profile.inside if is_inside else profile.across
         self.between_stages = profile.inside if fits else profile.across
         blocks = profile.blocks
-        # What is shared by the workers of a tensor is divided by their number.
+        # What is shared by the processes of a tensor is divided by their number.
         self.shares = np.array([layout.tensor if block.all_reduces else 1 for block in blocks])
         self.seconds = self._up_to([self._block_seconds(block) for block in blocks])
         weights = np.array([block.weight_bytes for block in blocks]) / self.shares
@@ -294,7 +295,7 @@ class _Pieces:
                 ends = np.arange(first + 1, count + 1)
                 seconds = self.seconds[ends] - self.seconds[first]
                 slowest = np.maximum(seconds, best[behind - 1, ends])
-                slowest[self._memory(first, ends, behind) > self.profile.worker_memory_bytes] = (
+                slowest[self._memory(first, ends, behind) > self.profile.process_memory_bytes] = (
                     np.inf
                 )
                 chosen = int(slowest.argmin())
@@ -311,7 +312,7 @@ class _Pieces:
         return tuple(found)
 
     def _memory(self, first: int, ends: np.ndarray, behind: int) -> Floats:
-        """Return what a worker of a stage needs, by where the stage ends.
+        """Return what a process of a stage needs, by where the stage ends.
 
         Args:
             first: Its first block.
@@ -340,7 +341,7 @@ class _Pieces:
         transfers = sum(2 * link.send(size * self.part) for size in cuts)
         passes = sum(compute) + (layout.micro_batches - 1) * max(compute)
         own = heaviest / layout.shard
-        sync = self.between_replicas.all_reduce(self.replicas, own)
+        sync = self.between_workers.all_reduce(self.workers, own)
         whole = sum(block.weight_bytes for block in self.profile.blocks)
         step = self.profile.optimizer_seconds * own / whole if whole else 0.0
         return passes + transfers + sync + step

@@ -1,4 +1,4 @@
-"""`forecast_layouts`: every layout of a model on so many workers, and which of them pays.
+"""`forecast_layouts`: every layout of a model on so many processes, and which of them pays.
 
 Only layouts that the model allows are looked at, with the best cut and number of micro-batches of
 each. What another beats in time and cost, beyond what either is uncertain by, is left out.
@@ -21,8 +21,8 @@ class LayoutRange:
 
     Attributes:
         pipeline: Numbers of stages.
-        tensor: Numbers of workers that share a tensor.
-        shard: Numbers of workers that share weights and split a batch.
+        tensor: Numbers of processes that share a tensor.
+        shard: Numbers of processes that share weights and split a batch.
     """
 
     pipeline: tuple[int, ...] = (1, 2, 3, 4)
@@ -55,7 +55,7 @@ class LayoutPlan:
 
 def forecast_layouts(
     profile: LayoutProfile,
-    workers: Sequence[int],
+    processes: Sequence[int],
     global_batch: int,
     considered: LayoutRange | None = None,
 ) -> LayoutPlan:
@@ -63,7 +63,7 @@ def forecast_layouts(
 
     Args:
         profile: The model, its links and its machines.
-        workers: Numbers of workers that may be used.
+        processes: Numbers of processes that may be used.
         global_batch: Samples of an iteration.
         considered: Which layouts to look at.
     """
@@ -74,60 +74,63 @@ def forecast_layouts(
         if why is not None:
             refused[layout] = why
             continue
-        counts = [count for count in workers if count % layout.workers_per_replica == 0]
+        counts = [count for count in processes if count % layout.processes == 0]
         tried = [forecast_best(profile, layout, count, global_batch) for count in counts]
         own = [each for each in tried if isinstance(each, LayoutForecast)]
         if not counts:
-            refused[layout] = f"needs a multiple of {layout.workers_per_replica} workers"
+            refused[layout] = f"needs a multiple of {layout.processes} processes"
         elif not own:
             refused[layout] = next(each for each in tried if isinstance(each, str))
         found += own
-    found.sort(key=lambda each: (each.seconds, each.workers, each.layout))
+    found.sort(key=lambda each: (each.seconds, each.processes, each.layout))
     kept = tuple(each for each in found if not is_dominated(each, found))
     said = conclude(profile, found, refused)
     return LayoutPlan(kept, len(found) - len(kept), refused, said)
 
 
 def forecast_best(
-    profile: LayoutProfile, layout: Layout, workers: int, global_batch: int
+    profile: LayoutProfile, layout: Layout, processes: int, global_batch: int
 ) -> LayoutForecast | str:
     """Return a layout with the micro-batches that are fastest, or why none fits."""
     fits, lacking = [], ""
-    for parts in micro_batches(layout, workers, global_batch):
+    for parts in micro_batches(layout, processes, global_batch):
         cut = replace(layout, micro_batches=parts)
-        why = profile.objection(cut) or cut.objection(workers, global_batch)
-        forecast = None if why else forecast_layout(profile, cut, workers, global_batch)
+        why = profile.objection(cut) or cut.objection(processes, global_batch)
+        forecast = None if why else forecast_layout(profile, cut, processes, global_batch)
         if forecast is not None:
             fits.append(forecast)
         elif why is not None:
             lacking = lacking or why
         else:  # the more parts, the less memory: what is told is the least that is needed
-            lacking = missing_memory(profile, cut, workers, global_batch)
+            lacking = missing_memory(profile, cut, processes, global_batch)
     return min(fits, key=lambda each: each.seconds) if fits else lacking
 
 
-def micro_batches(layout: Layout, workers: int, global_batch: int) -> list[int]:
-    """Return into how many parts the batch of a replica may be cut; at least one number."""
+def micro_batches(layout: Layout, processes: int, global_batch: int) -> list[int]:
+    """Return into how many parts the batch of a worker may be cut; at least one number."""
     if layout.pipeline == 1:
         return [1]
-    replicas = workers // layout.workers_per_replica
-    local, rest = divmod(global_batch, replicas * layout.shard)
+    workers = processes // layout.processes
+    local, rest = divmod(global_batch, workers * layout.shard)
     return [parts for parts in range(1, local + 1) if not rest and local % parts == 0] or [1]
 
 
-def missing_memory(profile: LayoutProfile, layout: Layout, workers: int, global_batch: int) -> str:
-    """Say what the layout needs beside what a worker has."""
+def missing_memory(
+    profile: LayoutProfile, layout: Layout, processes: int, global_batch: int
+) -> str:
+    """Say what the layout needs beside what a process has."""
     unlimited = replace(profile, machine_memory_bytes=float("inf"))
-    forecast = forecast_layout(unlimited, layout, workers, global_batch)
+    forecast = forecast_layout(unlimited, layout, processes, global_batch)
     assert forecast is not None
-    needed, there = forecast.memory_bytes / GIB, profile.worker_memory_bytes / GIB
-    return f"a worker needs {needed:.3g} GiB and has {there:.3g} GiB"
+    needed, there = forecast.memory_bytes / GIB, profile.process_memory_bytes / GIB
+    return f"a process needs {needed:.3g} GiB and has {there:.3g} GiB"
 
 
 def is_dominated(one: LayoutForecast, others: Sequence[LayoutForecast]) -> bool:
-    """Whether another is surely as fast on as few workers, or better in one of them."""
+    """Whether another is surely as fast on as few processes, or better in one of them."""
     return any(
-        other.workers <= one.workers and other.seconds_high < one.seconds_low for other in others
+        other.processes <= one.processes and other.seconds_high < one.seconds_low
+        for other in others
     )
 
 
@@ -141,16 +144,16 @@ def conclude(
         )
     best, plain = found[0], [each for each in found if each.layout.is_plain]
     if not plain:
-        why = f"the whole model fits no worker ({refused[PLAIN]})"
+        why = f"the whole model fits no process ({refused[PLAIN]})"
         return f"{why}: {best.layout} is the fastest layout that fits"
     if best.layout.is_plain:
-        return "data parallelism alone is the fastest: no worker needs to share a model"
+        return "data parallelism alone is the fastest: no process needs to share a model"
     alone = min(plain, key=lambda each: each.seconds)
     faster = alone.seconds / best.seconds
-    place = f"{best.layout} on {best.workers} workers"
+    place = f"{best.layout} on {best.processes} processes"
     if faster < 1.05 or best.seconds_high > alone.seconds:
         return (
             f"{place} may be {faster:.2f} times as fast as data parallelism alone, less than the "
             "forecast is uncertain by: measure it before you change the layout"
         )
-    return f"{place} is {faster:.2f} times as fast as data parallelism alone on {alone.workers}"
+    return f"{place} is {faster:.2f} times as fast as data parallelism alone on {alone.processes}"

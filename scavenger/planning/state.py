@@ -71,8 +71,8 @@ class PlanningState:
         topology: How gradients travel.
         laws: Whether the data choose among forms of the laws, or the paper's are taken.
         other_models: Models of all other jobs, newest first.
-        lender: Model of the same job with another framework, which lends its noise and epochs; None
-            if there is none.
+        lender: Model of the same job with another framework or layout, which lends its noise and
+            epochs; None if there is none.
         machine_type: Kind of the machines it runs on; empty where all jobs run on the same.
         exchange: How gradients travel as signatures name it; empty for all-reduce.
         framework: What trains as signatures name it; empty for PyTorch.
@@ -208,12 +208,12 @@ class PlanningState:
 
     @property
     def _same_jobs(self) -> tuple[StoredModel, ...]:
-        """Models of this job, the one with another framework last."""
+        """Models of this job, the one with another framework or layout last."""
         return tuple(model for model in (self.stored, self.lender) if model is not None)
 
     @property
     def lent(self) -> str:
-        """What a model with another framework lends, in words; empty where it lends nothing."""
+        """What a model of another framework or layout lends, in words; empty for nothing."""
         if self.lender is None:
             return ""
         own = (
@@ -227,7 +227,9 @@ class PlanningState:
         if not parts:
             return ""
         framework = part_of_signature(self.lender.signature, "framework") or DEFAULT_FRAMEWORK
-        return f"{' and '.join(parts)} of {format_job_count([self.lender])} with {framework}"
+        layout = part_of_signature(self.lender.signature, "layout")
+        means = " ".join(filter(None, (framework, layout)))
+        return f"{' and '.join(parts)} of {format_job_count([self.lender])} with {means}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,9 @@ def learn_kappa_from_models(prior: Kappa, models: Sequence[StoredModel], rule: s
 
 # What a signature names, in this order; the exchange of all-reduce and the framework of PyTorch are
 # empty, and left out at the end.
-SIGNATURE_PARTS = ("model", "dataset_size", "rule", "machine", "exchange", "framework")
+SIGNATURE_PARTS = (
+    "model", "dataset_size", "rule", "machine", "exchange", "framework", "layout",
+)  # fmt: skip
 LEAST_PARTS = 4
 # What a job trains with whose document and workers say nothing.
 DEFAULT_FRAMEWORK = "pytorch"
@@ -237,16 +239,16 @@ def part_of_signature(signature: str, name: str) -> str:
 
 
 def find_lender(signature: str, models: Sequence[StoredModel]) -> StoredModel | None:
-    """Return the newest model of the same job with another framework; None if there is none.
+    """Return the newest model of the same job with another framework or layout, or None.
 
-    Noise and epochs follow from model, data and learning rate. So they hold with another framework,
-    whose iterations take another time.
+    Noise and epochs follow from model, data and learning rate. So they hold with another framework
+    or layout, whose iterations take another time.
 
     Args:
         signature: Signature of the job.
         models: Stored models, newest first.
     """
-    shared = [name for name in SIGNATURE_PARTS if name != "framework"]
+    shared = [name for name in SIGNATURE_PARTS if name not in ("framework", "layout")]
     own = [part_of_signature(signature, name) for name in shared]
     for stored in models:
         theirs = stored.signature
@@ -272,6 +274,7 @@ def make_signature(
     machine: str,
     exchange: str = "",
     framework: str = "",
+    layout: str = "",
 ) -> str:
     """Name what must be equal for one job's model to fit another; no two combinations share it.
 
@@ -283,13 +286,14 @@ def make_signature(
         exchange: How gradients travel; empty for all-reduce.
         framework: What trains; empty for PyTorch, as models are that were stored before there was
             another framework.
+        layout: How the processes of a worker share the model; empty where it has one.
 
     >>> make_signature("resnet18/cifar10", 50000, "linear", "e2-standard-4")
     'resnet18/cifar10|50000|linear|e2-standard-4'
     >>> make_signature("digits", 1437, "none", "local", framework="tensorflow")
     'digits|1437|none|local||tensorflow'
     """
-    parts = [model_key, str(dataset_size), lr_scaling, machine, exchange, framework]
+    parts = [model_key, str(dataset_size), lr_scaling, machine, exchange, framework, layout]
     while not parts[-1] and len(parts) > LEAST_PARTS:
         parts.pop()
     return "|".join(quote(part, safe="/:+ ") for part in parts)

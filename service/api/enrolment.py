@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from scavenger.layout import PLAIN
 from scavenger.protocol import Role, WorkerSpec
 from scavenger.stack import Stack
 from service.api.dependencies import AppState
@@ -68,6 +69,7 @@ def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> Worke
         checkpoint_store=storage.bucket(job.spec) is not None,
         drain=run.drain,
         stall=run.stall,
+        layout=job.spec.layout if role == "worker" else PLAIN,
         **rehearsal_of(job, role),
     )
 

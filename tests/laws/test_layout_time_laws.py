@@ -25,7 +25,7 @@ FREE = LinkSpeed(0.0, 1e30)
 
 
 def profile_of(blocks: Sequence[BlockProfile], **changes: object) -> LayoutProfile:
-    facts = {"inside": FREE, "across": FREE, "workers_per_machine": 8, "heads": 8, **changes}
+    facts = {"inside": FREE, "across": FREE, "processes_per_machine": 8, "heads": 8, **changes}
     return LayoutProfile(tuple(blocks), **facts)  # type: ignore[arg-type]
 
 
@@ -45,8 +45,8 @@ def blocks_of(rng: np.random.Generator, count: int, spread: float = 1.0) -> list
     ]
 
 
-def forecast(profile: LayoutProfile, layout: Layout, workers: int, batch: int) -> LayoutForecast:
-    found = forecast_layout(profile, layout, workers, batch)
+def forecast(profile: LayoutProfile, layout: Layout, processes: int, batch: int) -> LayoutForecast:
+    found = forecast_layout(profile, layout, processes, batch)
     assert found is not None
     return found
 
@@ -81,7 +81,7 @@ def played(stages: Sequence[StageForecast], sends: Sequence[float], parts: int) 
     return max(clock)
 
 
-def test_one_worker_takes_what_its_profile_says() -> None:
+def test_one_process_takes_what_its_profile_says() -> None:
     for number in range(50):
         rng = np.random.default_rng([1, number])
         blocks = blocks_of(rng, int(rng.integers(1, 8)))
@@ -174,12 +174,12 @@ def test_shards_divide_work_and_memory_and_pay_for_all_reduces() -> None:
     assert found.memory_bytes == pytest.approx(kept + 10 * 2e6 / 2)
 
 
-def test_replicas_wait_for_the_all_reduce_of_the_heaviest_stage() -> None:
+def test_workers_wait_for_the_all_reduce_of_the_heaviest_stage() -> None:
     light, heavy = (BlockProfile("b", 0.1, 0.0, 0.0, 0.0, size) for size in (1e6, 3e6))
     link = LinkSpeed(0.001, 1e6)
-    profile = profile_of([light, heavy], across=link, workers_per_machine=2)
+    profile = profile_of([light, heavy], across=link, processes_per_machine=2)
     found = forecast(profile, Layout(2), 8, 8)
-    assert found.replicas == 4
+    assert found.workers == 4
     assert found.seconds == pytest.approx(2 * 0.1 + 6 * 0.001 + 2 * 3 / 4 * 3.0)
     alone = forecast(profile, Layout(), 4, 8)
     assert alone.seconds == pytest.approx(2 * 0.1 + 6 * 0.001 + 2 * 3 / 4 * 4.0)
@@ -202,7 +202,7 @@ def test_sharded_weights_are_kept_once_and_gathered_for_each_pass() -> None:
         (Layout(5), {}, "4 blocks cannot be cut into 5 stages"),
         (Layout(tensor=3), {}, "8 heads are not divisible by 3"),
         (Layout(tensor=2), {"vocabulary": 101}, "a vocabulary of 101 is not divisible by 2"),
-        (Layout(tensor=4), {"workers_per_machine": 2}, "a machine hosts 2 of the 4 workers"),
+        (Layout(tensor=4), {"processes_per_machine": 2}, "a machine hosts 2 of the 4 processes"),
         (Layout(2, micro_batches=2), {"has_batch_statistics": True}, "a batch normalisation"),
     ],
 )
@@ -212,23 +212,23 @@ def test_what_the_model_does_not_allow_is_refused(
     profile = profile_of(blocks_of(np.random.default_rng(1), 4), **changes)
     assert (profile.objection(layout) or "").startswith(why)
     with pytest.raises(ValueError, match=why):
-        forecast_layout(profile, layout, layout.workers_per_replica, 60)
+        forecast_layout(profile, layout, layout.processes, 60)
 
 
 @pytest.mark.parametrize(
-    ("layout", "workers", "batch", "why"),
+    ("layout", "processes", "batch", "why"),
     [
-        (Layout(2), 3, 8, "3 workers are no whole number of replicas of 2"),
+        (Layout(2), 3, 8, "3 processes are no whole number of workers of 2"),
         (Layout(2, micro_batches=4), 4, 12, "a batch of 12 does not divide into 8 equal parts"),
         (Layout(shard=2), 4, 6, "a batch of 6 does not divide into 4 equal parts"),
         (Layout(), 3, 8, None),
         (Layout(2, 2, 2, 2), 16, 8, None),
     ],
 )
-def test_workers_and_batch_divide_by_the_layout(
-    layout: Layout, workers: int, batch: int, why: str | None
+def test_processes_and_batch_divide_by_the_layout(
+    layout: Layout, processes: int, batch: int, why: str | None
 ) -> None:
-    assert layout.objection(workers, batch) == why
+    assert layout.objection(processes, batch) == why
 
 
 @pytest.mark.parametrize(
@@ -244,33 +244,33 @@ def test_what_moves_more_than_it_computes_is_cut_and_what_does_not_is_not() -> N
     large = BlockProfile("fc", 0.0, 0.001, 1e3, 0.0, 4e8)
     slow = LinkSpeed(1e-4, 1e9)
     counts = (1, 2, 4, 8)
-    moved = profile_of([compute] * 7 + [large], across=slow, workers_per_machine=1)
+    moved = profile_of([compute] * 7 + [large], across=slow, processes_per_machine=1)
     made = forecast_layouts(moved, counts, 64)
     assert made.forecasts[0].layout.pipeline > 1
     assert "times as fast as data parallelism alone" in made.conclusion
-    small = profile_of([compute] * 8, across=slow, workers_per_machine=1)
+    small = profile_of([compute] * 8, across=slow, processes_per_machine=1)
     made = forecast_layouts(small, counts, 64)
     assert made.forecasts[0].layout == Layout()
     assert made.conclusion.startswith("data parallelism alone is the fastest")
-    assert made.refused[Layout(3)] == "needs a multiple of 3 workers"
+    assert made.refused[Layout(3)] == "needs a multiple of 3 processes"
     assert (
         made.refused[Layout(tensor=2)]
-        == "no block says how its weights can be shared by several workers"
+        == "no block says how its weights can be shared by several processes"
     )
 
 
-def test_a_model_that_fits_no_worker_is_cut_until_it_does_or_the_bytes_are_named() -> None:
+def test_a_model_that_fits_no_process_is_cut_until_it_does_or_the_bytes_are_named() -> None:
     block = BlockProfile("b", 0.1, 0.01, 1e3, 0.0, 2.0**30)
-    fits = profile_of([block] * 4, machine_memory_bytes=9 * 2.0**30, workers_per_machine=1)
+    fits = profile_of([block] * 4, machine_memory_bytes=9 * 2.0**30, processes_per_machine=1)
     profile = replace(fits, optimizer_slots=2)
     made = forecast_layouts(profile, (1, 2, 4), 8)
     assert {each.layout.pipeline for each in made.forecasts} <= {2, 3, 4}
-    assert made.refused[Layout()] == "a worker needs 16 GiB and has 9 GiB"
-    assert "the whole model fits no worker" in made.conclusion
+    assert made.refused[Layout()] == "a process needs 16 GiB and has 9 GiB"
+    assert "the whole model fits no process" in made.conclusion
     kept = replace(profile, blocks=(replace(block, saved_bytes=2.0**29),) * 4)
     refused = forecast_layouts(kept, (2,), 8).refused[Layout(2)]
     # Weights, gradients and slots of two blocks; of two parts of one sample in flight, of eight.
-    assert refused == "a worker needs 10 GiB and has 9 GiB"
+    assert refused == "a process needs 10 GiB and has 9 GiB"
     least = forecast_layouts(profile, (1,), 8, LayoutRange())
     assert not least.forecasts
-    assert least.conclusion == "no layout fits: with P=1 T=1, a worker needs 16 GiB and has 9 GiB"
+    assert least.conclusion == "no layout fits: with P=1 T=1, a process needs 16 GiB and has 9 GiB"

@@ -14,7 +14,8 @@ from scavenger.cli.main import app
 from scavenger.errors import ExitCode
 
 PAGE = Path(__file__).parents[2] / "docs" / "layouts.md"
-BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+COMPARED = PAGE.read_text().split("## Compare the layouts")[1]
+BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", COMPARED, re.MULTILINE | re.DOTALL)
 PROFILE, COMMAND, SHOWN = BLOCKS[0], BLOCKS[1], BLOCKS[2]
 
 
@@ -39,21 +40,21 @@ def test_the_page_shows_what_the_command_prints(profile: Path) -> None:
 
 
 def test_programs_read_the_same_figures(profile: Path) -> None:
-    code, said = run(profile, "--workers", "4", "--batch", "64", "-o", "json")
+    code, said = run(profile, "--processes", "4", "--batch", "64", "-o", "json")
     found = json.loads(said)
     assert code == 0
     fastest = found["layouts"][0]
-    assert fastest["workers"] == fastest["replicas"] * fastest["pipeline"] * fastest["tensor"]
+    assert fastest["processes"] == fastest["workers"] * fastest["pipeline"] * fastest["tensor"]
     assert fastest["seconds_low"] < fastest["seconds"] < fastest["seconds_high"]
     assert fastest["stages"][0]["first_block"] == "conv1"
-    assert {"layout": "P=3 T=1", "why": "needs a multiple of 3 workers"} in found["refused"]
+    assert {"layout": "P=3 T=1", "why": "needs a multiple of 3 processes"} in found["refused"]
 
 
 @pytest.mark.parametrize(
     ("changes", "words", "said"),
     [
-        ({}, ["--workers", "4"], "--layouts needs --batch"),
-        ({}, ["--batch", "4"], "--layouts needs --workers"),
+        ({}, ["--processes", "4"], "--layouts needs --batch"),
+        ({}, ["--batch", "4"], "--layouts needs --processes"),
         ({"heads": 0}, [], "heads must be finite and positive, got 0"),
         ({"blocks": []}, [], "a profile needs at least one block"),
         ({"links": 1}, [], "links: Unexpected keyword argument"),
@@ -65,19 +66,19 @@ def test_what_cannot_be_used_is_named(
     profile: Path, changes: dict[str, Any], words: list[str], said: str
 ) -> None:
     profile.write_text(json.dumps(json.loads(PROFILE) | changes))
-    code, output = run(profile, *(words or ["--workers", "4", "--batch", "64"]))
+    code, output = run(profile, *(words or ["--processes", "4", "--batch", "64"]))
     assert code == 2
     assert said in " ".join(output.split())
 
 
-def test_a_model_that_fits_no_worker_ends_with_the_bytes_that_are_missing(profile: Path) -> None:
+def test_a_model_that_fits_no_process_ends_with_the_bytes_that_are_missing(profile: Path) -> None:
     profile.write_text(json.dumps(json.loads(PROFILE) | {"machine_memory_bytes": 1e9}))
-    code, said = run(profile, "--workers", "1", "--batch", "64")
+    code, said = run(profile, "--processes", "1", "--batch", "64")
     assert code == ExitCode.INFEASIBLE
-    assert "a worker needs" in " ".join(said.split())
+    assert "a process needs" in " ".join(said.split())
 
 
-def test_a_plan_of_a_job_takes_no_workers(profile: Path) -> None:
-    ran = CliRunner().invoke(app, ["plan", str(profile), "--workers", "4"])
+def test_a_plan_of_a_job_takes_no_processes(profile: Path) -> None:
+    ran = CliRunner().invoke(app, ["plan", str(profile), "--processes", "4"])
     assert ran.exit_code == 2
     assert "belong to --layouts" in " ".join(ran.output.split())

@@ -37,6 +37,7 @@ from worker_agent.frameworks import (
     name_columns,
 )
 from worker_agent.pytorch.finite_guard import FiniteGuard
+from worker_agent.pytorch.layouts.stage import open_stage
 from worker_agent.pytorch.optimizer_hooks import (
     FusedMomentumFix,
     LearningRateScaler,
@@ -97,13 +98,19 @@ class AllReduceStrategy:
         self.leaving: list[threading.Thread] = []
         self.left_behind: list[threading.Thread] = []
         self.steps = LearningRateScaler(optimizer)
-        self.state = TrainingState(model, optimizer, context.extra_state)
+        stage = None if context.shared is None else open_stage(context, context.shared)
+        self.stage = stage
+        self.state = (
+            TrainingState(model, optimizer, context.extra_state) if stage is None else stage.state
+        )
         self.reducer = Reducer(
             model.parameters(),
             micro_batches=context.micro_batches,
             should_abort=self._should_abort_collective,
             on_work=context.on_work,
+            agreement=None if stage is None else stage.world,
         )
+        self.model_steps = None if stage is None else stage.model_steps(context, self.reducer)
         self.others: Sequence[Member] = ()
         self.looked_at = 0.0
         self.taken: TrainingProgress | None = None
@@ -121,7 +128,7 @@ class AllReduceStrategy:
             lambda: context.on_work(is_called_by_script=True),
             CodeCache(model, context.bundles),
         )
-        self.reducer.watch_forward(model)
+        self.reducer.watch_forward(model if stage is None else stage.blocks)
         StepHook(optimizer, self._guard_step)
         self.guard = FiniteGuard(optimizer, self._norm_of_mean)
         FusedMomentumFix(optimizer)
@@ -225,6 +232,8 @@ class AllReduceStrategy:
         """Leave the group, and wait for its threads before the process ends."""
         self._leave()
         self.rendezvous.close()
+        if self.stage is not None:
+            self.stage.world.close()
         deadline = time.monotonic() + LEAVE_GROUP_TIMEOUT
         for thread in self.leaving:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -274,7 +283,9 @@ class AllReduceStrategy:
         """Connect the members, which have all arrived, over the first one's store; None for one."""
         if len(members) == 1:
             return None
-        prefix = f"group/{generation_label(directive)}/{name}"
+        # Processes that share a model each meet those of their own position in other workers.
+        position = 0 if self.stage is None else self.stage.shared.position
+        prefix = f"group/{generation_label(directive)}/{position}/{name}"
         rendezvous_store = TorchStore(members[0].address, GROUP_CONNECT_TIMEOUT.total_seconds())
         others = [member for member in members if member.worker != self.rendezvous.worker]
 
@@ -386,10 +397,13 @@ class AllReduceStrategy:
             return replace(agreed, late=self.reducer.device_rows.take())
         mean = measured.mean_norm_sq
         shards = 1 if any(row["is_skipped"] for row in rows) else measured.shards
+        local = measured.summed_norm_sq
+        if local is None:
+            local = sum(row["local_norm_sq"] for row in rows)
         return StepSummary.of_rows(
             rows,
             shards=shards,
-            local_norm_sq=sum(row["local_norm_sq"] for row in rows) if shards > 1 else None,
+            local_norm_sq=local if shards > 1 else None,
             mean_norm_sq=None if mean is None or shards == 1 else mean.item(),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import Any
 
@@ -13,10 +14,12 @@ from worker_agent.errors import UnsupportedStrategy
 from worker_agent.frameworks import (
     AsynchronousStrategy,
     Framework,
+    ModelSteps,
     StrategyContext,
     TrainingStrategy,
 )
 from worker_agent.pytorch.device_clock import DeviceValues, send_to_host
+from worker_agent.pytorch.model_steps import WholeModelSteps
 from worker_agent.pytorch.state import seed_iteration
 from worker_agent.rendezvous.rendezvous import StoreRendezvous
 from worker_agent.sampler import SampleIndices
@@ -37,6 +40,11 @@ class PyTorch:
     def asynchronous_strategy(self, context: StrategyContext) -> AsynchronousStrategy:
         strategy: AsynchronousStrategy = _load(ASYNCHRONOUS, context.name)(context)
         return strategy
+
+    def model_steps(
+        self, model: Any, loss: Callable[[Any, Any], Tensor], scaler: Any
+    ) -> ModelSteps:
+        return WholeModelSteps(model, loss, scaler)
 
     def to_batch(self, indices: SampleIndices) -> Tensor:
         return torch.from_numpy(indices)

@@ -82,6 +82,7 @@ class ParameterServerStrategy:
         self.previous_summary: StepSummary | None = None
         self.skipped_steps = None  # the job document refuses a guard here
         self.rehearsals = None  # it refuses stacks, too
+        self.model_steps = None  # each worker has the whole model
         self.calls = SuppressedSteps(context.extra_state, self._counts_nothing, self._is_open)
         self.reducer.watch_forward(model)
         StepHook(optimizer, self._step)

@@ -9,10 +9,11 @@ aligned with the step and without another collective. On a GPU the rows travel b
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -118,12 +119,25 @@ class IterationMeasurement:
     done_at: Mark | None = None
     local_norm_sq: Tensor | None = None
     mean_norm_sq: Tensor | None = None
+    summed_norm_sq: float | None = None  # of local_norm_sq, over workers and processes
     shards: int = 0
     is_short: bool = False  # fewer backward passes than announced: its shards are unequal
     is_skipped: bool = False  # the script has neither stepped nor made all of its passes
     is_skipped_by_any: bool | None = None  # by any worker; None until a step reads it
     failure: str | None = None
     works: list[Any] = field(default_factory=list)
+
+
+class ProcessAgreement(Protocol):
+    """What the processes that share a worker's model do together at the end of an iteration."""
+
+    has_scaler: bool
+
+    def sum(self, values: Sequence[Tensor]) -> list[float]:
+        """Return the sums over the processes, the same on all of them."""
+
+    def announce_failure(self) -> None:
+        """Let the others give up what they wait for."""
 
 
 class Reducer:
@@ -137,6 +151,8 @@ class Reducer:
         on_work: Called when the script begins to work on a slice: at its first forward or backward
             pass, or step.
         has_servers: Whether parameter servers step for the script.
+        agreement: What the processes that share this worker's model agree on; None if this one has
+            the whole model. With it, the caller of the passes calls ``finish`` after the last.
     """
 
     def __init__(
@@ -147,6 +163,7 @@ class Reducer:
         should_abort: Callable[[], bool],
         on_work: WorkListener = ignore_work,
         has_servers: bool = False,
+        agreement: ProcessAgreement | None = None,
     ) -> None:
         if micro_batches < 1:
             raise ValueError(f"micro_batches must be at least 1, got {micro_batches}")
@@ -155,7 +172,7 @@ class Reducer:
         self.buckets = fill_buckets(trained, has_tail=not self.clock.is_late)
         self.micro_batches = micro_batches
         self.should_abort, self.on_work = should_abort, on_work
-        self.has_servers = has_servers
+        self.has_servers, self.agreement = has_servers, agreement
         self.measured = IterationMeasurement()
         self.is_stepped = self.is_at_work = False
         self.opened_by: int | None = None  # the thread that began the last slice
@@ -237,6 +254,8 @@ class Reducer:
         self.passes_left = 1
         self._rewind(sent=self.next_bucket)  # some were sent by a failed backward pass
         self._backward_ends()
+        if self.agreement is not None:
+            self.finish()
         self._clear_gradients()
 
     def on_step(self) -> None:
@@ -263,9 +282,7 @@ class Reducer:
     def norm_of_mean(self) -> Tensor:
         """Return ||ḡ||² of the averaged gradient on the device; not finite if ḡ is not."""
         measured = self.measured.mean_norm_sq
-        if measured is None:
-            measured = torch.stack([bucket.norm_sq() for bucket in self.buckets]).sum()
-        return measured
+        return self._own_mean_norm_sq() if measured is None else measured
 
     def end(self) -> IterationMeasurement:
         """Close the iteration and return what it measured."""
@@ -467,15 +484,52 @@ class Reducer:
         self._advance(self.buckets)
         if not self._is_last_pass:
             self._end_pass()
+        elif self.agreement is None:
+            self.finish()
+
+    def expect_passes(self, count: int) -> None:
+        """Expect so many backward passes in the slice that has begun, each on an equal part."""
+        self.micro_batches = self.passes_left = count
+
+    def finish(self) -> None:
+        """Wait for the averaged gradient of the iteration; in a part of it, do nothing.
+
+        Processes that share a model call it when all of them have made their last pass: one that
+        waited within its own would keep the gradients from the stage before.
+        """
+        if not self.part.is_last:
             return
         self._wait()
         measured = self.measured
         measured.done_at = self.clock.mark()
         measured.shards = 1 if measured.is_short else self._shards
         self._remove_unused()
-        if self.rank == 0 and measured.shards > 1:
-            measured.mean_norm_sq = torch.stack([b.norm_sq() for b in self.buckets]).sum()
+        if self.agreement is not None:
+            self._agree(self.agreement)
+        elif self.rank == 0 and measured.shards > 1:
+            measured.mean_norm_sq = self._own_mean_norm_sq()
         self._rewind()
+
+    def _own_mean_norm_sq(self) -> Tensor:
+        return torch.stack([bucket.norm_sq() for bucket in self.buckets]).sum()
+
+    def _agree(self, agreement: ProcessAgreement) -> None:
+        """Add up the norms of all processes of this worker; one that failed fails all."""
+        measured = self.measured
+        if measured.failure is not None:
+            agreement.announce_failure()
+        mean = self._own_mean_norm_sq()
+        local = self._rows[:, SUMMARY_COLUMNS.index("local_norm_sq")].sum()
+        has_failed = torch.tensor(float(measured.failure is not None))
+        # A failed sum holds anything.
+        summands = [has_failed, *(torch.zeros(2) if has_failed else torch.stack([local, mean]))]
+        failed, measured.summed_norm_sq, total = agreement.sum(summands)
+        measured.mean_norm_sq = torch.tensor(total, dtype=torch.float64)
+        if failed and measured.failure is None:
+            measured.failure = "another process of this worker could not average its gradients"
+        if agreement.has_scaler and not math.isfinite(total):
+            # Its scaler would step where the others' skip.
+            self.buckets[0].gradient.fill_(math.nan)
 
     def _end_pass(self) -> None:
         """Prepare for the next pass; after the last one of a slice the script clips and steps."""

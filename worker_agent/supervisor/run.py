@@ -14,7 +14,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
@@ -42,6 +42,8 @@ from worker_agent.supervisor.processes import (
 )
 from worker_agent.supervisor.watchdog import Watchdog
 
+TURN = 0.05  # until one of several processes that has ended is noticed
+FOLLOWER_GRACE = 5.0  # for the processes that follow, once the leading one has ended well
 RUN_POLL = 0.1  # delay until a shortened lease or a shutdown signal is noticed
 TERMINATION_GRACE = 4.5  # from SIGTERM to the end of the machine, after its lease has expired
 OUTPUT_GRACE = 0.5  # for the last output, after that
@@ -89,7 +91,7 @@ class RunContext:
 
 def run_command(
     command: TrainingCommand,
-    environment: Mapping[str, str],
+    environments: Sequence[Mapping[str, str]],
     context: RunContext,
     secrets: Collection[str] = (),
 ) -> RunResult | None:
@@ -97,21 +99,19 @@ def run_command(
 
     Args:
         command: What to run.
-        environment: Its environment variables.
+        environments: Environment variables of each of its processes; the first one leads.
         context: What surrounds the run.
         secrets: Secrets to redact in its last lines.
     """
     context.page.clear()
     kills = count_oom_kills()
     try:
-        child = _start(command, environment)
+        child = TrainingProcesses(command, environments)
     except OSError as error:
         return RunResult(
             EXIT_NOT_STARTED, f"cannot start {command.arguments[0]}: {error}", NotStarted()
         )
-    if child.stdout is None:
-        raise AssertionError("the command was started with a pipe")
-    output = OutputCopier(child.stdout, context.log, context.lines)
+    output = OutputCopier(child.output, context.log, context.lines)
     reason = _watch_run(child, context)
     if reason is None:
         output.wait(OUTPUT_GRACE)
@@ -123,12 +123,79 @@ def run_command(
     return RunResult(child.returncode, redact_secrets(output.tail(), secrets), reason)
 
 
-def _start(command: TrainingCommand, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+class TrainingProcesses:
+    """The processes of a command: one, or as many as share a model, of which the first leads.
+
+    They end together. One that fails ends the others, which would wait for it in vain.
+
+    Args:
+        command: What each of them runs.
+        environments: The environment variables of each.
+
+    Attributes:
+        output: What they print, in one stream.
+        returncode: Exit code of the one that ended first with another than 0, else of the first.
+    """
+
+    def __init__(self, command: TrainingCommand, environments: Sequence[Mapping[str, str]]) -> None:
+        self.returncode = 0
+        self.processes: list[subprocess.Popen[bytes]] = []
+        reader, writer = os.pipe()
+        self.output: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
+        try:
+            for environment in environments:
+                self.processes.append(_start(command, environment, writer))
+        except OSError:
+            self.kill()
+            raise
+        finally:
+            os.close(writer)
+
+    def wait(self, timeout: float) -> None:
+        """Wait until all have ended; raises subprocess.TimeoutExpired."""
+        leading, following = self.processes[0], self.processes[1:]
+        deadline = time.monotonic() + timeout
+        while True:
+            # Of one process alone the end is told at once; several are looked at in turns.
+            pause = max(0.0, deadline - time.monotonic())
+            with suppress(subprocess.TimeoutExpired):
+                leading.wait(min(pause, TURN) if following else pause)
+            codes = [process.poll() for process in self.processes]
+            failed = next((code for code in codes if code), None)
+            if failed is not None or leading.returncode == 0:
+                self._end_others(failed or 0)
+                return
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(leading.args, timeout)
+
+    def kill(self) -> None:
+        """Kill those that still run, and wait for their end."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+        self.returncode = self.returncode or self.processes[0].returncode
+
+    def _end_others(self, code: int) -> None:
+        self.returncode = code
+        patience = time.monotonic() + (0.0 if code else FOLLOWER_GRACE)
+        for process in self.processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, patience - time.monotonic()))
+        late = [process for process in self.processes if process.poll() is None]
+        for process in late:
+            process.kill()
+            process.wait()
+
+
+def _start(
+    command: TrainingCommand, environment: Mapping[str, str], output: int
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command.arguments,
         bufsize=0,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=output,
         stderr=subprocess.STDOUT,
         cwd=command.directory,
         env=environment,
@@ -137,7 +204,7 @@ def _start(command: TrainingCommand, environment: Mapping[str, str]) -> subproce
     )
 
 
-def _watch_run(child: subprocess.Popen[bytes], context: RunContext) -> ExitReason | None:
+def _watch_run(child: TrainingProcesses, context: RunContext) -> ExitReason | None:
     """Wait for the end of the command, or end it; returns None if the lease expired."""
     watchdog = Watchdog(context.stall_timeout, time.monotonic())
     while True:
@@ -157,7 +224,7 @@ def _watch_run(child: subprocess.Popen[bytes], context: RunContext) -> ExitReaso
             return _end_stalled(child, context.page, stalled_for)
 
 
-def _drain(child: subprocess.Popen[bytes], context: RunContext) -> Drained:
+def _drain(child: TrainingProcesses, context: RunContext) -> Drained:
     """Let the command end cleanly, and kill it when its time is up."""
     began = time.monotonic()
     terminate_training(context.page.read())
@@ -167,7 +234,7 @@ def _drain(child: subprocess.Popen[bytes], context: RunContext) -> Drained:
     return Drained(time.monotonic() - began, was_killed)
 
 
-def _end_stalled(child: subprocess.Popen[bytes], page: HeartbeatPage, seconds: float) -> Stalled:
+def _end_stalled(child: TrainingProcesses, page: HeartbeatPage, seconds: float) -> Stalled:
     """Kill a command that does not advance, after it has dumped its stacks."""
     reading = page.read()
     log.warning("no progress for %.0f s after iteration %d", seconds, reading.iteration)
@@ -188,13 +255,12 @@ def _classify_end(code: int, kills_before: int | None, page: HeartbeatPage) -> E
     return KilledForMemory() if is_more and code in KILLED_CODES else ExitedByItself()
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
+def _kill(child: TrainingProcesses) -> None:
     kill_others()
     child.kill()
-    child.wait()
 
 
-def _has_ended(child: subprocess.Popen[bytes], timeout: float) -> bool:
+def _has_ended(child: TrainingProcesses, timeout: float) -> bool:
     with suppress(subprocess.TimeoutExpired):
         child.wait(timeout)
         return True

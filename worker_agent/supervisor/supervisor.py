@@ -19,7 +19,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from scavenger.layout import PLAIN, Layout
 from scavenger.protocol import EnrolmentReply, EnrolmentRequest, InterruptionNotice, WorkerSpec
 from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
@@ -99,6 +101,7 @@ def compose_worker_env(booted_with: WorkerEnv, enrolled: EnrolmentReply) -> Work
         checkpoint_store=worker.checkpoint_store,
         stack=worker.stack,
         local_batch=worker.local_batch,
+        layout=str(worker.layout),
     )
 
 
@@ -186,11 +189,11 @@ class Supervisor:
         )
         if worker.setup:
             setup = replace(command, arguments=worker.setup)
-            result = self._run_once(setup, enrolled, context)
+            result = self._run_once(setup, enrolled, context, PLAIN)
             if result is None or result.code or isinstance(result.reason, Drained):
                 return result and result.as_failed_setup()
         while True:
-            result = self._run_once(command, enrolled, context)
+            result = self._run_once(command, enrolled, context, worker.layout)
             if result is None or not self._restart_is_due(result):
                 return result
 
@@ -218,17 +221,28 @@ class Supervisor:
         return delivery.failure
 
     def _run_once(
-        self, command: TrainingCommand, enrolled: EnrolmentReply, context: RunContext
+        self,
+        command: TrainingCommand,
+        enrolled: EnrolmentReply,
+        context: RunContext,
+        layout: Layout,
     ) -> RunResult | None:
-        """Run one command in the environment of the job."""
+        """Run one command in the environment of the job, in the processes of a layout."""
         # The token may have been renewed since the last start.
         token = self._controller.token
         mine = compose_worker_env(self._settings, enrolled)
         mine = replace(mine, token=token, heartbeat=context.page.path)
-        environment = training_environment(mine, enrolled.worker.variables | enrolled.secrets)
+        added = enrolled.worker.variables | enrolled.secrets
         redacted = (token, enrolled.job_secret, enrolled.bundle_secret, *enrolled.secrets.values())
         self._output.add_secrets(redacted)
-        return run_command(command, environment, context, redacted)
+        if layout.is_plain:
+            return run_command(command, [training_environment(mine, added)], context, redacted)
+        with TemporaryDirectory(prefix="scavenger-") as place:
+            each = [
+                training_environment(replace(mine, position=position, processes=place), added)
+                for position in range(layout.processes)
+            ]
+            return run_command(command, each, context, redacted)
 
     def _restart_is_due(self, result: RunResult) -> bool:
         """Decide on a restart; if there is one, tell the controller and wait for its time."""

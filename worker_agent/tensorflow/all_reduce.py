@@ -64,6 +64,7 @@ class MeshAllReduce:
         self.latest: HostMeasurement | None = None
         self.previous_summary: StepSummary | None = None
         self.rehearsals = None  # the job document refuses stacks here
+        self.model_steps = None  # each worker has the whole model
 
     def join(
         self, directive: Directive, role: JoinRole, progress: TrainingProgress, *, is_new: bool

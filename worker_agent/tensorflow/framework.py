@@ -8,10 +8,11 @@ from weakref import WeakSet
 
 import tensorflow as tf
 
-from worker_agent.errors import UnsupportedStrategy
+from worker_agent.errors import UnsupportedModel, UnsupportedStrategy
 from worker_agent.frameworks import (
     AsynchronousStrategy,
     Framework,
+    ModelSteps,
     StrategyContext,
     TrainingStrategy,
 )
@@ -43,12 +44,22 @@ class TensorFlow:
     def strategy(self, rendezvous: StoreRendezvous, context: StrategyContext) -> TrainingStrategy:
         if context.name != "all_reduce":
             raise unsupported(context.name)
+        if context.shared is not None:
+            raise UnsupportedStrategy(
+                "TensorFlow has no layouts: leave limits.layout out of the job document"
+            )
         strategy = MeshAllReduce(rendezvous, context)
         self.prepared.add(strategy.state)
         return strategy
 
     def asynchronous_strategy(self, context: StrategyContext) -> AsynchronousStrategy:
         raise unsupported(context.name)
+
+    def model_steps(self, model: Any, loss: Any, scaler: Any) -> ModelSteps:
+        raise UnsupportedModel(
+            "job.step and job.predict are for PyTorch: leave out loss= and blocks=, and keep the"
+            " script's own loop"
+        )
 
     def to_batch(self, indices: SampleIndices) -> SampleIndices:
         return indices

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scavenger.layout import Layout
 from scavenger.protocol import (
     MAX_STACK_CHECKS,
     Directive,
@@ -44,6 +45,12 @@ from worker_agent.telemetry.reporter import DEFAULT_REPORT_INTERVAL, PROBING_REP
 from worker_agent.training.base import JobSession
 from worker_agent.training.learning_rate import LearningRateFactor, update_noise
 from worker_agent.training.membership import Membership
+from worker_agent.training.worker_processes import (
+    EndRestoring,
+    LeadingStrategy,
+    share_model,
+)
+from worker_agent.transport.process_link import FollowerLinks
 
 if TYPE_CHECKING:
     from worker_agent.state.checkpoints import Checkpointer
@@ -76,11 +83,32 @@ class ElasticSession(JobSession[TrainingStrategy]):
 
     def _open_strategy(self, framework: Framework, context: StrategyContext) -> TrainingStrategy:
         rendezvous = StoreRendezvous(context.worker, self.settings.host, self._is_superseded)
-        strategy = framework.strategy(rendezvous, context)
+        strategy = self._make_strategy(framework, rendezvous, context)
         self.membership = Membership(
             context.worker, strategy, self.reporter, lambda: self.is_leaving
         )
         return strategy
+
+    def _make_strategy(
+        self, framework: Framework, rendezvous: StoreRendezvous, context: StrategyContext
+    ) -> TrainingStrategy:
+        """Return the job's strategy, which leads the other processes of this worker, if any."""
+        processes = Layout.parse(self.settings.layout).processes
+        if processes == 1:
+            return framework.strategy(rendezvous, context)
+        shared = share_model(self.settings, self.sharing)
+        followers = shared.link
+        assert isinstance(followers, FollowerLinks)
+
+        def restore(state: Any, progress: TrainingProgress) -> TrainingProgress:
+            reached = context.restore_checkpoint(state, progress)
+            followers.send(EndRestoring(reached))
+            return reached
+
+        mine = replace(context, shared=shared, restore_checkpoint=restore)
+        own = framework.strategy(rendezvous, mine)
+        self.model_steps = own.model_steps
+        return LeadingStrategy(own, followers)
 
     def _start(self, strategy: TrainingStrategy) -> None:
         self.reporter.start(self._hello(strategy.rendezvous.address))
@@ -107,7 +135,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
         # With one worker, two halves of a batch are the two shards that noise needs (Eq. 2).
         for part in parts:
             slice_ = BatchSlice(
-                part.count / mine.count, mine.count / whole.count, is_last=part is parts[-1]
+                part.count / mine.count, mine.count / whole.count, part is parts[-1], part
             )
             strategy.begin(slice_, self._flags())
             if self.is_deterministic and self.framework is not None:

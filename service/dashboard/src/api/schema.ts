@@ -1613,6 +1613,65 @@ export interface components {
             sync_per_worker: number;
         };
         /**
+         * Layout
+         * @description P pipeline stages of T tensor shards, S-way sharded data, and M micro-batches.
+         *
+         *     Attributes:
+         *         pipeline: Stages that the model's blocks are cut into, P.
+         *         tensor: Processes that share each large weight of a stage, T.
+         *         shard: Processes that share weights and split the worker's batch, S.
+         *         micro_batches: Parts of a local batch that follow each other through the stages, M.
+         *
+         *     >>> str(Layout())
+         *     'P=1 T=1'
+         *     >>> str(Layout(2, 4, micro_batches=8))
+         *     'P=2 T=4 M=8'
+         */
+        Layout: {
+            /**
+             * Micro Batches
+             * @default 1
+             */
+            micro_batches: number;
+            /**
+             * Pipeline
+             * @default 1
+             */
+            pipeline: number;
+            /**
+             * Shard
+             * @default 1
+             */
+            shard: number;
+            /**
+             * Tensor
+             * @default 1
+             */
+            tensor: number;
+        };
+        /**
+         * LayoutSpec
+         * @description How the processes of each worker share the model.
+         *
+         *     Attributes:
+         *         pipeline: Stages that the model's blocks are cut into, each in a process of its own.
+         *         micro_batches: Parts of a local batch that follow each other through the stages.
+         */
+        LayoutSpec: {
+            /**
+             * Micro Batches
+             * @default 1
+             * @example 4
+             */
+            micro_batches: number;
+            /**
+             * Pipeline
+             * @default 1
+             * @example 2
+             */
+            pipeline: number;
+        };
+        /**
          * LearningRateScaling
          * @description How the learning rate that was written for one batch follows to others.
          *
@@ -1685,6 +1744,7 @@ export interface components {
          *             of it below the high end, and the high end; or a list.
          *         memory: What leaves out configurations whose part of the batch fits no machine; None leaves
          *             out none.
+         *         layout: How the processes of each worker share the model; None where each has one.
          */
         Limits: {
             /**
@@ -1692,6 +1752,13 @@ export interface components {
              * @example 32..256
              */
             batch: number | string | number[];
+            /**
+             * @example {
+             *       "micro_batches": 4,
+             *       "pipeline": 2
+             *     }
+             */
+            layout?: components["schemas"]["LayoutSpec"];
             /**
              * Max Cost
              * @example 3.40 USD
@@ -3911,6 +3978,7 @@ export interface components {
          *         stall: Least seconds without an iteration after which training counts as stuck.
          *         stack: The stack it will probably compute with, to be rehearsed before it says hello.
          *         local_batch: Samples to rehearse with; 0 for no rehearsal.
+         *         layout: How the processes of the worker share the model.
          */
         WorkerSpec: {
             /**
@@ -3944,6 +4012,15 @@ export interface components {
              * @default 30
              */
             drain: number;
+            /**
+             * @default {
+             *       "micro_batches": 1,
+             *       "pipeline": 1,
+             *       "shard": 1,
+             *       "tensor": 1
+             *     }
+             */
+            layout: components["schemas"]["Layout"];
             /**
              * Local Batch
              * @default 0

@@ -1,0 +1,262 @@
+"""Workers of several processes that share a model, beside one process that trains alone."""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from scavenger.layout import PLAIN, Layout
+from tests.conductor import Conductor
+from tests.integration.shared import (
+    SAMPLES,
+    WorkerProcesses,
+    loss,
+    make_model,
+    make_optimizer,
+    samples,
+    start_with,
+)
+
+PROJECT = Path(__file__).parents[2]
+BATCH = 16
+SCRIPT = """
+import json, os, sys
+import worker_agent
+from torch.nn.utils import clip_grad_norm_
+from tests.integration.shared import loss, make_model, make_optimizer, samples
+
+model = make_model()
+optimizer = make_optimizer(sys.argv[1], model)
+name = f"{os.environ['SCAVENGER_WORKER']}.{os.environ.get('SCAVENGER_POSITION', '0')}"
+inputs, targets = samples()
+with worker_agent.session() as job, open(f"{name}.jsonl", "a", buffering=1) as rows:
+    job.prepare(model, optimizer, loss=loss)
+    for indices in job.batches(len(inputs), global_batch=16, epochs=1000):
+        turn = job.directive.generation, job.directive.revision
+        weights = {each: value.tolist() for each, value in model.named_parameters()}
+        facts = {"iteration": job.iteration, "turn": turn, "indices": indices.tolist()}
+        rows.write(json.dumps({**facts, "weights": weights}) + "\\n")
+        optimizer.zero_grad()
+        said = job.step(inputs[indices], targets[indices])
+        clip_grad_norm_(model.parameters(), 0.3)
+        optimizer.step()
+        job.log(loss=said)
+"""
+
+SCALED = """
+import json, math, os, sys
+import torch
+import worker_agent
+from tests.integration.shared import loss, make_model, make_optimizer, samples
+
+model, position = make_model(), int(os.environ["SCAVENGER_POSITION"])
+optimizer, scaler = make_optimizer("sgd", model), torch.amp.GradScaler("cpu", init_scale=64.0)
+inputs, targets = samples()
+with worker_agent.session() as job, open(f"{position}.jsonl", "a", buffering=1) as rows:
+    job.prepare(model, optimizer, scaler=scaler, loss=loss)
+    parameter = next(iter(model.parameters()))
+    for indices in job.batches(len(inputs), global_batch=16, epochs=1000):
+        is_odd = job.iteration == 3 and position == int(sys.argv[1])
+        hook = parameter.register_hook(lambda g: g * math.inf if is_odd else g)
+        before = parameter.detach().clone()
+        optimizer.zero_grad()
+        job.step(inputs[indices], targets[indices])
+        scaler.step(optimizer)
+        scaler.update()
+        hook.remove()
+        moved = float((parameter.detach() - before).abs().max())
+        facts = {"iteration": job.iteration, "moved": moved, "scale": scaler.get_scale()}
+        rows.write(json.dumps(facts) + "\\n")
+        job.log(loss=0.0)
+"""
+
+
+class SharedJob:
+    """A job whose workers share a model each, and what its processes have written down."""
+
+    def __init__(self, directory: Path, layout: Layout, optimizer: str, **variables: str) -> None:
+        self.directory, self.layout, self.optimizer = directory, layout, optimizer
+        self.conductor = Conductor(
+            directory,
+            ["-c", SCRIPT, optimizer],
+            dataset_size=SAMPLES,
+            purpose="probe",
+            launch=start_with(layout),
+            environment={"PYTHONPATH": str(PROJECT), **variables},
+        )
+
+    def train(self, *workers: str, iterations: int = 4, **changes: Any) -> int:
+        """Let these workers train together for some iterations; returns their generation."""
+        for worker in workers:
+            if worker not in self.conductor.processes:
+                self.conductor.start(worker)
+        generation = self.conductor.order(list(workers), BATCH, report_after=iterations, **changes)
+        self.conductor.wait_applied(generation, iterations)
+        return generation
+
+    def iterations(self) -> Iterator[dict[str, dict[str, Any]]]:
+        """Yield what each worker had before each iteration, of the turn that counted."""
+        found: dict[int, dict[str, dict[str, Any]]] = defaultdict(dict)
+        for path in self.directory.glob("*.jsonl"):
+            worker = path.name.split(".")[0]
+            for row in self.conductor.rows(path.stem):
+                known = found[row["iteration"]].setdefault(worker, row)
+                if known["turn"] < row["turn"]:
+                    known = found[row["iteration"]][worker] = row
+                if known["turn"] == row["turn"]:
+                    known["weights"] = {**known["weights"], **row["weights"]}
+        for iteration in sorted(found)[:-1]:  # the last may have been cut short
+            newest = max(row["turn"] for row in found[iteration].values())
+            yield {w: row for w, row in found[iteration].items() if row["turn"] == newest}
+
+    def steps(self, generation: int) -> Iterator[tuple[int, float, float]]:
+        """Yield iteration and both norms, as the leader has reported them."""
+        for report in self.conductor.reports:
+            if report.progress.generation == generation:
+                told = report.steps
+                yield from zip(told.iteration, told.local_norm_sq, told.mean_norm_sq, strict=True)
+
+
+class Alone:
+    """One process that trains the whole model."""
+
+    def __init__(self, optimizer: str) -> None:
+        self.model = make_model()
+        self.optimizer = make_optimizer(optimizer, self.model)
+        self.inputs, self.targets = samples()
+
+    def gradient(self, indices: list[int]) -> Tensor:
+        self.optimizer.zero_grad()
+        loss(self.model(self.inputs[indices]), self.targets[indices]).backward()
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        return torch.cat([each.reshape(-1) for each in gradients])
+
+    def step(self) -> None:
+        clip_grad_norm_(self.model.parameters(), 0.3)
+        self.optimizer.step()
+
+    def difference(self, weights: dict[str, Any]) -> float:
+        mine = {name: p.detach() for name, p in self.model.named_parameters()}
+        assert mine.keys() == weights.keys()
+        return max(
+            float((torch.tensor(value, dtype=torch.float64) - mine[name]).abs().max())
+            for name, value in weights.items()
+        )
+
+    def train(self, iterations: Iterable[dict[str, dict[str, Any]]]) -> int:
+        """Train on what a job has trained on, comparing weights; returns how many iterations."""
+        count = 0
+        for rows in iterations:
+            for row in rows.values():
+                assert self.difference(row["weights"]) < 1e-10
+            self.gradient([index for row in rows.values() for index in row["indices"]])
+            self.step()
+            count += 1
+        return count
+
+
+@pytest.mark.parametrize(
+    ("layout", "optimizer"),
+    [
+        ("P=2 T=1 M=2", "adamw"),
+        pytest.param("P=2 T=1", "sgd", marks=pytest.mark.slow),
+        pytest.param("P=2 T=1 M=4", "sgd", marks=pytest.mark.slow),
+        pytest.param("P=2 T=1 M=3", "adamw", marks=pytest.mark.slow),
+        pytest.param("P=4 T=1 M=4", "adamw", marks=pytest.mark.slow),
+    ],
+)
+def test_workers_that_share_a_model_train_as_one_process_while_their_number_changes(
+    tmp_path: Path, layout: str, optimizer: str
+) -> None:
+    job = SharedJob(tmp_path, Layout.parse(layout), optimizer)
+    with job.conductor:
+        job.train("w0")
+        both = job.train("w0", "w1")
+        job.train("w1")
+        job.train("w1", "w2")
+    assert Alone(optimizer).train(job.iterations()) >= 15
+    alone, told = Alone(optimizer), list(job.steps(both))
+    assert told
+    for iteration, rows in enumerate(job.iterations()):
+        for step, local, mean in told:
+            if step == iteration + 1:
+                parts = [part for row in rows.values() for part in shards_of(row, job.layout)]
+                gradients = torch.stack([alone.gradient(part) for part in parts])
+                assert local == pytest.approx(float((gradients**2).sum(1).mean()), rel=1e-10)
+                assert mean == pytest.approx(float((gradients.mean(0) ** 2).sum()), rel=1e-10)
+        alone.gradient([index for row in rows.values() for index in row["indices"]])
+        alone.step()
+
+
+def shards_of(row: dict[str, Any], layout: Layout) -> list[list[int]]:
+    """Return the samples of each micro-batch."""
+    indices = row["indices"]
+    parts = next(m for m in range(layout.micro_batches, 0, -1) if len(indices) % m == 0)
+    size = len(indices) // parts
+    return [indices[at : at + size] for at in range(0, len(indices), size)]
+
+
+@pytest.mark.parametrize("position", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_a_killed_process_takes_its_worker_out_and_the_others_redo_the_iteration(
+    tmp_path: Path, position: int
+) -> None:
+    job = SharedJob(tmp_path, Layout(2, micro_batches=2), "adamw")
+    with job.conductor:
+        job.train("w0", "w1")
+        lost = job.conductor.processes.pop("w1")
+        assert isinstance(lost, WorkerProcesses)
+        lost.processes[position].send_signal(signal.SIGKILL)
+        assert all(process.wait() for process in lost.processes), "no process is left"
+        job.train("w0", repairs=True)
+        job.train("w0", "w2")
+    assert Alone("adamw").train(job.iterations()) >= 11
+
+
+def test_a_checkpoint_of_a_layout_is_one_of_the_whole_model(tmp_path: Path) -> None:
+    """Each layout goes on from a checkpoint of another one, slots included."""
+    kept = {"SCAVENGER_CHECKPOINTS": str(tmp_path / "kept"), "SCAVENGER_CHECKPOINT_EVERY": "0.05"}
+    trained: dict[int, dict[str, dict[str, Any]]] = {}
+    for number, layout in enumerate((Layout(2, micro_batches=2), PLAIN, Layout(3))):
+        place = tmp_path / str(number)
+        place.mkdir()
+        job = SharedJob(place, layout, "adamw", **kept)
+        with job.conductor:
+            job.train("w0", iterations=12)
+            job.conductor.wait(lambda: any((tmp_path / "kept").rglob("*.safetensors")))
+            job.train("w0", iterations=12)
+        first = min(row["iteration"] for row in job.conductor.rows("w0.0"))
+        assert (first > 0) is (number > 0)
+        trained = {at: rows for at, rows in trained.items() if at < first}
+        trained |= {row["iteration"]: rows for rows in job.iterations() for row in rows.values()}
+    assert list(trained) == list(range(len(trained)))
+    assert Alone("adamw").train(trained.values()) >= 36
+
+
+@pytest.mark.parametrize("position", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_a_gradient_that_overflows_in_one_process_lets_all_of_them_skip_the_step(
+    tmp_path: Path, position: int
+) -> None:
+    """A scaler looks at its own process's gradients; the others' must skip, too."""
+    conductor = Conductor(
+        tmp_path,
+        ["-c", SCALED, str(position)],
+        dataset_size=SAMPLES,
+        purpose="probe",
+        launch=start_with(Layout(2, micro_batches=2)),
+        environment={"PYTHONPATH": str(PROJECT)},
+    )
+    with conductor:
+        conductor.start("w0")
+        conductor.wait_applied(conductor.order(["w0"], BATCH, report_after=6), 6)
+    for place in (0, 1):
+        rows = {row["iteration"]: row for row in conductor.rows(str(place))}
+        assert [rows[at]["moved"] > 0 for at in range(6)] == [True, True, True, False, True, True]
+        assert [rows[at]["scale"] for at in range(6)] == [64, 64, 64, 32, 32, 32]

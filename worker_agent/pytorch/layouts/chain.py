@@ -1,0 +1,188 @@
+"""Cuts a model, a chain of blocks, into stages, and leaves this process the blocks of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import compress, pairwise
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
+
+from worker_agent.errors import UnsupportedModel
+from worker_agent.pytorch.optimizer_hooks import PicklableForwardHook
+from worker_agent.pytorch.state import optimized_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class StagePart:
+    """What of a model and its optimizer one stage has.
+
+    Attributes:
+        names: Its parameters and buffers, as the whole model names them.
+        places: Its parameters' places among those of the optimizer.
+    """
+
+    names: frozenset[str]
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CutModel:
+    """A model whose blocks are divided among stages.
+
+    Attributes:
+        stages: The blocks of each stage, in order.
+        parts: What each stage has of the model and its optimizer.
+    """
+
+    stages: tuple[tuple[nn.Module, ...], ...]
+    parts: tuple[StagePart, ...]
+
+
+def cut_model(
+    model: nn.Module, optimizer: Optimizer, blocks: Iterable[Any] | None, stages: int
+) -> CutModel:
+    """Divide a model's blocks so that no stage has more weights than it must.
+
+    Args:
+        model: The model, still whole.
+        optimizer: Its optimizer.
+        blocks: Modules of one argument each whose composition is the model; None for a
+            ``Sequential``.
+        stages: How many stages.
+
+    Raises:
+        UnsupportedModel: The blocks are no chain that can be cut; the message says why.
+    """
+    chain = find_chain(model, blocks)
+    if len(chain) < stages:
+        raise UnsupportedModel(
+            f"{len(chain)} blocks cannot be cut into {stages} stages: pass more blocks to"
+            " job.prepare, or set limits.layout.pipeline lower"
+        )
+    sizes = [sum(p.numel() for p in block.parameters()) for block in chain]
+    edges = balanced_edges(sizes, stages)
+    cut = tuple(tuple(chain[low:high]) for low, high in pairwise(edges))
+    names = {id(tensor): name for name, tensor in named_tensors(model)}
+    refuse_shared_tensors(cut, names)
+    optimized = list(optimized_parameters(optimizer))
+    parts = []
+    for stage in cut:
+        own = {id(tensor) for tensor in tensors_of(stage)}
+        places = tuple(place for place, p in enumerate(optimized) if id(p) in own)
+        parts.append(StagePart(frozenset(names[each] for each in own if each in names), places))
+    if sum(len(part.places) for part in parts) < len(optimized):
+        raise UnsupportedModel(
+            "the optimizer steps parameters that belong to no block: pass all blocks to job.prepare"
+        )
+    return CutModel(cut, tuple(parts))
+
+
+def find_chain(model: nn.Module, blocks: Iterable[Any] | None) -> list[nn.Module]:
+    """Return the blocks whose composition is the model; raises UnsupportedModel."""
+    if blocks is None:
+        if not isinstance(model, nn.Sequential):
+            raise UnsupportedModel(
+                f"{type(model).__qualname__} is no chain that can be cut into stages: pass its"
+                " parts in order, as in job.prepare(model, optimizer, loss=loss,"
+                " blocks=[model.embedding, *model.blocks, model.head])"
+            )
+        return list(model)
+    chain = list(blocks)
+    within = {id(tensor) for tensor in tensors_of(chain)}
+    outside = [name for name, tensor in named_tensors(model) if id(tensor) not in within]
+    if outside:
+        raise UnsupportedModel(
+            f"{', '.join(outside[:3])}: no block has them. Pass all parts of the model in order,"
+            " as in blocks=[model.embedding, *model.blocks, model.head]"
+        )
+    return chain
+
+
+def balanced_edges(sizes: Sequence[int], stages: int) -> list[int]:
+    """Return where stages begin and end so that the largest is as small as it can be.
+
+    >>> balanced_edges([4, 1, 1, 1, 1], 2)
+    [0, 1, 5]
+    """
+    ends = [0]
+    for size in sizes:
+        ends.append(ends[-1] + size)
+    count = len(sizes)
+    least: dict[tuple[int, int], tuple[float, list[int]]] = {(0, 0): (0.0, [0])}
+    for stage in range(1, stages + 1):
+        for end in range(stage, count - (stages - stage) + 1):
+            least[stage, end] = min(
+                (max(least[stage - 1, start][0], ends[end] - ends[start]), [*before, end])
+                for start in range(stage - 1, end)
+                if (stage - 1, start) in least
+                for before in [least[stage - 1, start][1]]
+            )
+    return least[stages, count][1]
+
+
+def refuse_shared_tensors(cut: Sequence[Sequence[nn.Module]], names: dict[int, str]) -> None:
+    """Raise UnsupportedModel if two stages would have the same weights."""
+    owner: dict[int, int] = {}
+    for stage, blocks in enumerate(cut):
+        for tensor in tensors_of(blocks):
+            first = owner.setdefault(id(tensor), stage)
+            if first != stage:
+                raise UnsupportedModel(
+                    f"{names.get(id(tensor), 'a weight')} is shared by stages {first} and {stage}:"
+                    " tied weights must be in one stage. Untie them, or set"
+                    " limits.layout.pipeline to 1"
+                )
+
+
+def refuse_batch_statistics(model: nn.Module) -> None:
+    """Raise UnsupportedModel if the model's batch statistics would be of micro-batches."""
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
+            raise UnsupportedModel(
+                f"{name} would see the samples of one micro-batch only: set"
+                " limits.layout.micro_batches to 1, or use a norm without batch statistics"
+            )
+
+
+def keep_stage(model: nn.Module, optimizer: Optimizer, cut: CutModel, stage: int) -> nn.Sequential:
+    """Leave this process the blocks of its stage, and return them as a module.
+
+    The model keeps the names of what is left, so that its state is a part of the whole state.
+    """
+    part = cut.parts[stage]
+    for path, module in model.named_modules():
+        for kind in (module._parameters, module._buffers):
+            for name in list(kind):
+                if (f"{path}.{name}" if path else name) not in part.names:
+                    kind[name] = None
+    kept = set(part.places)
+    place = 0
+    for group in optimizer.param_groups:
+        mine = [place + number in kept for number in range(len(group["params"]))]
+        place += len(mine)
+        for name in ("params", "param_names"):
+            if name in group:
+                group[name] = list(compress(group[name], mine))
+    model.register_forward_pre_hook(PicklableForwardHook(_refuse_call))
+    return nn.Sequential(*cut.stages[stage])
+
+
+def _refuse_call(*_: Any) -> None:
+    raise RuntimeError(
+        "this process has only some blocks of the model: train with job.step(inputs, targets), and"
+        " evaluate with job.predict(inputs) where job.evaluates"
+    )
+
+
+def tensors_of(blocks: Iterable[nn.Module]) -> list[Tensor]:
+    """Return parameters and buffers of some modules."""
+    return [t for block in blocks for t in (*block.parameters(), *block.buffers())]
+
+
+def named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return parameters and buffers of a model by name."""
+    return [*model.named_parameters(), *model.named_buffers()]

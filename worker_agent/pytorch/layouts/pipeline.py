@@ -1,0 +1,111 @@
+"""`PipelineSteps`: one forward and backward pass through the stages of a worker (1F1B)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+from worker_agent.pytorch.layouts.world import WorkerWorld
+from worker_agent.pytorch.reducer import Reducer
+
+
+class PipelineSteps:
+    """One pass of a worker's batch through its stages, in micro-batches.
+
+    Args:
+        world: The processes of the worker.
+        stage: The blocks of this process.
+        loss: Mean loss over a batch, from outputs and targets.
+        scaler: The script's ``GradScaler``, if any.
+        reducer: What averages the gradients with other workers.
+    """
+
+    def __init__(
+        self,
+        world: WorkerWorld,
+        stage: nn.Sequential,
+        loss: Callable[[Any, Any], Tensor],
+        scaler: Any,
+        reducer: Reducer,
+    ) -> None:
+        self.world, self.blocks, self.loss, self.scaler = world, stage, loss, scaler
+        self.reducer = reducer
+        self.is_first = world.stage == 0
+        self.is_last = world.stage == world.layout.pipeline - 1
+        self.schedules: dict[tuple[int, ...], Schedule1F1B | ScheduleGPipe] = {}
+        self.parts = 1
+
+    def step(self, inputs: Tensor, targets: Any) -> Tensor:
+        """Train on a batch, which every process of the worker passes; returns its loss."""
+        self.parts = micro_batch_count(len(inputs), self.world.layout.micro_batches)
+        self.reducer.expect_passes(self.parts)
+        schedule = self._schedule(inputs)
+        if self.scaler is not None:  # it makes its scale when it is first asked for
+            self.scaler.scale(torch.zeros((), device=inputs.device))
+        losses: list[Tensor] = []
+        given = (inputs,) if self.is_first else ()
+        with torch.enable_grad():
+            if self.is_last:
+                schedule.step(*given, target=targets, losses=losses)
+            else:
+                schedule.step(*given)
+        self.reducer.finish()
+        loss = torch.zeros((), dtype=torch.float64)
+        if self.is_last:
+            loss = torch.stack([each.detach() for each in losses]).sum().to("cpu", torch.float64)
+            if self.scaler is not None:
+                loss /= self.scaler.get_scale()
+        self.world.share(loss, self.world.layout.processes - 1)
+        return loss
+
+    def predict(self, inputs: Tensor) -> Any:
+        """Return the model's outputs on all processes, each of which passes the inputs."""
+        value = inputs
+        with torch.no_grad():
+            for stage in range(self.world.layout.pipeline):
+                described: list[Any] = [None]
+                if stage == self.world.stage:
+                    value = self.blocks(value)
+                    described = [(tuple(value.shape), value.dtype)]
+                dist.broadcast_object_list(described, stage)
+                if stage != self.world.stage:
+                    shape, dtype = described[0]
+                    value = torch.empty(shape, dtype=dtype)
+                value = value.contiguous()
+                self.world.share(value, stage)
+        return value
+
+    def _schedule(self, inputs: Tensor) -> Schedule1F1B | ScheduleGPipe:
+        """Return the schedule for batches of a shape: one of another shape would end the process.
+
+        Sums of micro-batches' gradients travel, so each loss is divided here and not afterwards.
+        """
+        shape = (self.parts, self.blocks.training, *inputs.shape)
+        if shape not in self.schedules:
+            stage = PipelineStage(
+                self.blocks, self.world.stage, self.world.layout.pipeline, inputs.device
+            )
+            # PyTorch's 1F1B refuses fewer micro-batches than stages; with them GPipe does the same.
+            kind = Schedule1F1B if self.parts >= stage.num_stages else ScheduleGPipe
+            made = kind(stage, self.parts, loss_fn=self._part_of_loss, scale_grads=False)
+            self.schedules = {shape: made}
+        return self.schedules[shape]
+
+    def _part_of_loss(self, outputs: Any, targets: Any) -> Tensor:
+        loss = self.loss(outputs, targets) / self.parts
+        scaled: Tensor = loss if self.scaler is None else self.scaler.scale(loss)
+        return scaled
+
+
+def micro_batch_count(samples: int, most: int) -> int:
+    """Return the largest number of equal parts that a batch has, at most as many as wanted.
+
+    >>> micro_batch_count(12, 8), micro_batch_count(7, 4)
+    (6, 1)
+    """
+    return next(parts for parts in range(min(most, samples), 0, -1) if samples % parts == 0)

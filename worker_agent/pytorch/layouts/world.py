@@ -1,0 +1,108 @@
+"""`WorkerWorld`: the processes of one worker as the default group of ``torch.distributed``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import FileStore
+from torch.nn.utils import clip_grad
+
+from scavenger.layout import Layout
+from worker_agent.errors import UnsupportedModel
+from worker_agent.training.worker_processes import GiveUpWaiting
+from worker_agent.transport.process_link import FollowerLinks, LeaderLink
+
+MEETING = "world"
+# A process that hangs is noticed by this alone, as PyTorch waits within a pass.
+SILENCE_TIMEOUT = timedelta(minutes=5)
+
+
+class WorkerWorld:
+    """The processes of this worker, which meet before the worker says hello.
+
+    Args:
+        layout: How they share the model.
+        position: Which of them this is, from 0.
+        directory: Where they meet.
+        link: Connections to the others.
+        has_scaler: Whether the script scales its loss.
+
+    Raises:
+        UnsupportedModel: The script has formed a default group of its own.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        position: int,
+        directory: Path,
+        link: FollowerLinks | LeaderLink,
+        *,
+        has_scaler: bool,
+    ) -> None:
+        if dist.is_initialized():
+            raise UnsupportedModel(
+                "the script calls torch.distributed.init_process_group, and the processes that"
+                " share the model need that group: remove the call, or set limits.layout to 1"
+            )
+        self.layout, self.position = layout, position
+        self.link, self.has_scaler = link, has_scaler
+        meeting = FileStore(str(directory / MEETING), layout.processes)
+        dist.init_process_group(
+            "gloo",
+            store=meeting,
+            rank=position,
+            world_size=layout.processes,
+            timeout=SILENCE_TIMEOUT,
+        )
+
+    @property
+    def stage(self) -> int:
+        """The pipeline stage of this process, from 0."""
+        return self.position // self.layout.tensor
+
+    def sum(self, values: Sequence[Tensor]) -> list[float]:
+        """Return the sums over the processes of this worker, the same on all of them."""
+        total = torch.stack([value.to("cpu", torch.float64) for value in values])
+        dist.all_reduce(total)
+        sums: list[float] = total.tolist()
+        return sums
+
+    def announce_failure(self) -> None:
+        """Let the processes that follow this one give up what they wait for."""
+        if isinstance(self.link, FollowerLinks):
+            self.link.send(GiveUpWaiting())
+
+    def share(self, tensor: Tensor, source: int) -> None:
+        """Overwrite a tensor with that of one process."""
+        dist.broadcast(tensor, source)
+
+    def share_clipping(self) -> None:
+        """Let ``clip_grad_norm_`` see the norm of all stages, in this process, from now on."""
+        own: Any = clip_grad._get_total_norm
+
+        def norm_of_all_stages(
+            tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, *rest: Any
+        ) -> Tensor:
+            norm: Tensor = own(tensors, norm_type, False, *rest).to("cpu", torch.float64)
+            if math.isinf(norm_type):
+                dist.all_reduce(norm, dist.ReduceOp.MAX)
+            else:
+                dist.all_reduce(norm.pow_(norm_type))
+                norm.pow_(1 / norm_type)
+            if error_if_nonfinite and not norm.isfinite():
+                raise RuntimeError(f"the gradient's norm over all stages is {float(norm)}")
+            return norm
+
+        clip_grad._get_total_norm = norm_of_all_stages  # type: ignore[assignment]
+
+    def close(self) -> None:
+        """Leave the group; it cannot be formed again."""
+        dist.destroy_process_group()
