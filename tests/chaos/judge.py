@@ -96,9 +96,10 @@ def read(directory: Path) -> Diaries:
             except ValueError:
                 continue
             if "ended" in row:
-                endings.append(
-                    Ending(path.stem, row["ended"], row["samples"], tuple(row["weights"]))
-                )
+                weights = list(row["weights"])
+                for part in sorted(directory.glob(f"{path.stem}.*.part")):  # of later stages
+                    weights += json.loads(part.read_text())
+                endings.append(Ending(path.stem, row["ended"], row["samples"], tuple(weights)))
                 continue
             turn, members = (row["turn"][0], row["turn"][1]), tuple(row["members"])
             facts = (row["batch"], row["iteration"], row["start"], tuple(row["indices"]), row["at"])

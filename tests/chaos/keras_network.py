@@ -61,6 +61,9 @@ class KerasNetwork:
             weighted = [one + other for one, other in zip(self.gradients, weighted, strict=True)]
         self.gradients = weighted
 
+    def pass_batch(self, job: Any, indices: Any) -> None:
+        self.add(indices, 1.0)
+
     def step(self) -> None:
         self.apply(self.gradients)
         self.gradients = []

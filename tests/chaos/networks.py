@@ -32,6 +32,9 @@ class Network(Protocol):
     def add(self, indices: Any, weight: float) -> None:
         """Make a forward and a backward pass, and add its gradient with this weight."""
 
+    def pass_batch(self, job: Any, indices: Any) -> None:
+        """Make the passes of a batch, as a script does."""
+
     def step(self) -> None:
         """Step by the gradients that were added since the last step."""
 

@@ -7,13 +7,17 @@ from enum import Enum
 from random import Random
 from typing import Literal
 
+from scavenger.layout import PLAIN, Layout
 from scavenger.stack import EAGER_NAME
 
 BATCHES = (12, 24, 37, 60)
-MOST_WORKERS = 4
+MOST_WORKERS, MOST_SHARED = 4, 3
 EPOCHS = 16
 # Of half of the jobs in PyTorch each step has one of these, which compute what eager does.
 STACKS = (EAGER_NAME, "fused", "compiled_whole", "compiled_whole+fused")
+# Of a third of the jobs in PyTorch each worker is two processes that share the model.
+LAYOUTS = (Layout(2), Layout(2, micro_batches=2), Layout(2, micro_batches=3))
+SHARED = 1 / 3
 SAME = 0.15  # of the steps surely keep their number of workers: who they are changes, or the batch
 MIDST = 0.06  # seconds after a Directive is out: the change is under way
 
@@ -106,6 +110,7 @@ class Script:
         split_every: How often a lone worker splits its batch.
         pace: Seconds between two iterations at the least.
         framework: What the workers train with.
+        layout: How the processes of each worker share the model.
     """
 
     seed: int
@@ -116,6 +121,7 @@ class Script:
     pace: float
     steps: tuple[Step, ...]
     framework: str = "pytorch"
+    layout: Layout = PLAIN
 
 
 def write(seed: int, framework: str = "pytorch") -> Script:
@@ -136,7 +142,7 @@ def write(seed: int, framework: str = "pytorch") -> Script:
     choices = Random(f"stacks of {seed}")
     if framework == "pytorch" and choices.random() < 0.5:
         steps = [replace(step, stack=choices.choice(STACKS)) for step in steps]
-    return Script(
+    made = Script(
         seed=seed,
         is_steady=is_steady,
         dropout=0.2 if is_dropping else 0.0,
@@ -146,6 +152,27 @@ def write(seed: int, framework: str = "pytorch") -> Script:
         steps=tuple(steps),
         framework=framework,
     )
+    draws = Random(f"layout of {seed}")
+    is_shared = framework == "pytorch" and draws.random() < SHARED
+    return share(made, draws.choice(LAYOUTS)) if is_shared else made
+
+
+def share(script: Script, layout: Layout) -> Script:
+    """Return the same with workers of several processes, as far as those can do it.
+
+    Stacks are for models of one process, and micro-batches drop activations of their own. Processes
+    of one machine lose no connections to each other; what drops all of a process's is left out.
+    """
+    steps = tuple(
+        replace(
+            step,
+            stack=EAGER_NAME,
+            workers=min(step.workers, MOST_SHARED),
+            faults=tuple(fault for fault in step.faults if fault.kind is not Kind.DROP),
+        )
+        for step in script.steps
+    )
+    return replace(script, layout=layout, dropout=0.0, steps=steps)
 
 
 def write_step(random: Random, workers: int, batch: int, *, is_first: bool) -> Step:

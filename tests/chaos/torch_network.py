@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import httpx
@@ -9,7 +10,8 @@ import torch
 from torch import nn
 from torch._dynamo import lookup_backend
 
-import worker_agent.pytorch.all_reduce  # noqa: F401  # before the fork
+import worker_agent.pytorch.all_reduce  # before the fork
+import worker_agent.pytorch.layouts.stage  # noqa: F401
 from tests.chaos.networks import HALF_LIFE, SAMPLES, SEED
 from worker_agent.pytorch.stacks.code_cache import platform_facts
 from worker_agent.pytorch.stacks.compiled import Compiled
@@ -49,7 +51,15 @@ class TorchNetwork:
         httpx.Client(trust_env=False).close()
 
     def prepare(self, job: Any) -> None:
-        job.prepare(self.model, self.optimizer, scheduler=self.scheduler)
+        self.is_shared = "SCAVENGER_LAYOUT" in os.environ
+        loss = nn.functional.cross_entropy if self.is_shared else None
+        job.prepare(self.model, self.optimizer, scheduler=self.scheduler, loss=loss)
+
+    def pass_batch(self, job: Any, indices: Any) -> None:
+        if self.is_shared:
+            job.step(self.inputs[indices], self.labels[indices])
+        else:
+            self.add(indices, 1.0)
 
     def seed(self, start: int) -> None:
         seed_iteration(SEED, start)

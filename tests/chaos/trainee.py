@@ -34,19 +34,34 @@ def main() -> None:
     look_out_for_traps()
     pace = float(os.environ["PACE"])
     network = find_network(os.environ["FRAMEWORK"])(float(os.environ["DROPOUT"]))
+    worker = os.environ["SCAVENGER_WORKER"]
+    if (position := os.environ.get("SCAVENGER_POSITION", "0")) != "0":
+        follow(network, Path(f"{worker}.{position}.part"), pace)
+        return
     with (
-        open(f"{os.environ['SCAVENGER_WORKER']}.jsonl", "w", buffering=1) as out,
+        open(f"{worker}.jsonl", "w", buffering=1) as out,
         worker_agent.session(deterministic=True) as job,
     ):
         network.prepare(job)
         for indices in job.batches(SAMPLES, 24, epochs=1, seed=SEED):
             if not job.is_rehearsing:
                 out.write(json.dumps(describe(job, indices)) + "\n")
-            network.add(indices, 1.0)
+            network.pass_batch(job, indices)
             network.step()
             time.sleep(pace)
         end = {"ended": job.finished, "samples": job.samples, "weights": network.weights()}
         out.write(json.dumps(end) + "\n")
+
+
+def follow(network: Any, part: Path, pace: float) -> None:
+    """Train as one of the processes that follow, and write down this one's weights in the end."""
+    with worker_agent.session(deterministic=True) as job:
+        network.prepare(job)
+        for indices in job.batches(SAMPLES, 24, epochs=1, seed=SEED):
+            network.pass_batch(job, indices)
+            network.step()
+            time.sleep(pace)
+        part.write_text(json.dumps(network.weights()))
 
 
 def describe(job: Any, indices: Any) -> dict[str, Any]:

@@ -37,7 +37,6 @@ from worker_agent.frameworks import (
     name_columns,
 )
 from worker_agent.pytorch.finite_guard import FiniteGuard
-from worker_agent.pytorch.layouts.stage import open_stage
 from worker_agent.pytorch.optimizer_hooks import (
     FusedMomentumFix,
     LearningRateScaler,
@@ -98,7 +97,12 @@ class AllReduceStrategy:
         self.leaving: list[threading.Thread] = []
         self.left_behind: list[threading.Thread] = []
         self.steps = LearningRateScaler(optimizer)
-        stage = None if context.shared is None else open_stage(context, context.shared)
+        stage = None
+        if context.shared is not None:
+            # PyTorch's pipelines take more than a second to load.
+            from worker_agent.pytorch.layouts.stage import open_stage
+
+            stage = open_stage(context, context.shared)
         self.stage = stage
         self.state = (
             TrainingState(model, optimizer, context.extra_state) if stage is None else stage.state
