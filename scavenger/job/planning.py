@@ -74,6 +74,7 @@ def planning_state(
         machine_type=spec.machine_type or machine_type,
         exchange=exchange_of(spec),
         framework=framework_of(spec, framework),
+        layout=layout_of(spec),
         lr_rule=rule,
         kappa_prior=Kappa(prior_kappa(rule)),
         is_synchronous=not isinstance(spec.strategy, DownpourSpec),
@@ -111,9 +112,8 @@ def signature_of(spec: JobSpec, machine_type: str, framework: str = "") -> str:
     rule, exchange = spec.learning_rate_scaling.rule, exchange_of(spec)
     machine = spec.machine_type or machine_type
     trains = framework_of(spec, framework)
-    layout = "" if spec.layout.is_plain else str(spec.layout)
     return make_signature(
-        spec.model.key, spec.model.dataset_size, rule, machine, exchange, trains, layout
+        spec.model.key, spec.model.dataset_size, rule, machine, exchange, trains, layout_of(spec)
     )
 
 
@@ -121,6 +121,11 @@ def exchange_of(spec: JobSpec) -> str:
     """Say how gradients travel where that changes how long an iteration takes."""
     name, servers = spec.strategy.name, spec.strategy.servers
     return f"{name} {servers}" if servers else ""
+
+
+def layout_of(spec: JobSpec) -> str:
+    """Say how processes share the model, as signatures name it: empty where none do."""
+    return "" if spec.layout.is_plain else str(spec.layout).replace("=", "")  # which they quote
 
 
 def framework_of(spec: JobSpec, told: str = "") -> str:

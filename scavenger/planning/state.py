@@ -76,6 +76,7 @@ class PlanningState:
         machine_type: Kind of the machines it runs on; empty where all jobs run on the same.
         exchange: How gradients travel as signatures name it; empty for all-reduce.
         framework: What trains as signatures name it; empty for PyTorch.
+        layout: How processes share the model as signatures name it; empty where none do.
         lr_rule: The learning-rate rule: only jobs with the same one teach κ.
         kappa_prior: κ in B_crit = κ φ before any job taught it.
         is_synchronous: Whether the workers iterate together; where they do not, as in Downpour
@@ -106,6 +107,7 @@ class PlanningState:
     machine_type: str = ""
     exchange: str = ""
     framework: str = ""
+    layout: str = ""
     lr_rule: str = "none"
     kappa_prior: Kappa = Kappa()  # noqa: RUF009
     is_synchronous: bool = True
@@ -160,11 +162,11 @@ class PlanningState:
         return tuple(model for model in self.other_models if self._is_comparable(model))
 
     def _is_comparable(self, other: StoredModel) -> bool:
-        machine, exchange, framework = (
+        machine, *means = (
             part_of_signature(other.signature, name)
-            for name in ("machine", "exchange", "framework")
+            for name in ("machine", "exchange", "framework", "layout")
         )
-        is_alike = (exchange, framework) == (self.exchange, self.framework)
+        is_alike = means == [self.exchange, self.framework, self.layout]
         return is_alike and self.machine_type in ("", machine)
 
     @cached_property

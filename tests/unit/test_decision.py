@@ -205,6 +205,7 @@ def test_a_signature_is_shared_by_no_two_combinations():
             *[st.sampled_from(["a", "a|b", "", "%7C"])] * 2,
             st.sampled_from(["", "parameter_server 2"]),
             st.sampled_from(["", "tensorflow"]),
+            st.sampled_from(["", "P=2 T=1 M=4"]),
         ),
         min_size=2,
         max_size=2,
@@ -213,7 +214,7 @@ def test_a_signature_is_shared_by_no_two_combinations():
 )
 def test_a_signature_names_its_parts(combinations):
     """Two that differ in one part have two signatures, and each part can be read again."""
-    names = ("model", "machine", "exchange", "framework")
+    names = ("model", "machine", "exchange", "framework", "layout")
     made = [make_signature(key, 1, "none", *rest) for key, *rest in combinations]
     assert made[0] != made[1]
     for signature, parts in zip(made, combinations, strict=True):

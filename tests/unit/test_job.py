@@ -421,6 +421,7 @@ CUSTOM = {
     "vcpus": 4,
     "memory": {"fixed_gib": 2, "gib_per_sample": 0.01},
 }
+CUT = {"layout": {"pipeline": 2, "micro_batches": 4}}
 ROOM = {"machine_gib": 16, "fixed_gib": 2, "gib_per_sample": 0.01}
 SECRET = (
     "looks like a secret, and this document is stored and shown: "
@@ -555,6 +556,34 @@ SECRET = (
         (
             {"stacks": "auto", "run": {"command": ["scavenger", "agent", "run", "--", "python"]}},
             "run: a script under agent run computes its steps as it is written: leave stacks out,",
+        ),
+        (
+            {"limits": {"layout": {"micro_batches": 4}}},
+            "limits.layout.micro_batches: 4 need stages that they follow each other through: write",
+        ),
+        (
+            {"limits": {"layout": {"pipeline": 0}}},
+            "limits.layout.pipeline: must be at least 1, got 0",
+        ),
+        (
+            {"limits": {"layout": 2}},
+            "limits.layout: must be a mapping, got 2: write e.g. {pipeline: 2, micro_batches: 4}",
+        ),
+        (
+            {"limits": CUT, "strategy": "parameter_server"},
+            "run: with servers each worker has the whole model: leave limits.layout out, or write",
+        ),
+        (
+            {"limits": CUT, "framework": "tensorflow"},
+            "run: layouts are PyTorch's: leave limits.layout out with framework: tensorflow",
+        ),
+        (
+            {"limits": CUT, "stacks": "auto"},
+            "run: stacks change the whole model and a layout cuts it: leave one of stacks and",
+        ),
+        (
+            {"limits": CUT, "run": {"command": ["scavenger", "agent", "run", "--", "python"]}},
+            "run: a script under agent run makes its own passes, so its model cannot be shared:",
         ),
         ({"precision": "low"}, 'precision: must be script or any, got "low"'),
         ({"lr_scaling": []}, "lr_scaling: must be none, linear, sqrt or adascale, got a list"),

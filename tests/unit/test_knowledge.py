@@ -268,6 +268,21 @@ def test_another_framework_lends_noise_and_epochs_and_never_times() -> None:
     assert decide(replace(lent(), lender=replace(stored(), observations=tuple(far)))) == decision
 
 
+def test_another_layout_lends_noise_and_epochs_and_never_times() -> None:
+    limits = {"workers": "1..4", "batch": "32..256", "layout": {"pipeline": 2, "micro_batches": 4}}
+    asked = spec(search="full", limits=limits)
+    signature = signature_of(asked, "local")
+    assert signature.endswith("|||P2 T1 M4")
+    lender = find_lender(signature, [OTHER, stored()])
+    assert lender == stored()
+    state = planning_state(asked, (), None, other_models=(OTHER, stored()), lender=lender)
+    assert state.lent == "noise and epochs of 1 earlier job with pytorch"
+    assert state.comparable_models == ()
+    back = find_lender(signature_of(spec(), "local"), [replace(stored(), signature=signature)])
+    assert back is not None
+    assert replace(state, lender=back).lent.endswith("with pytorch P2 T1 M4")
+
+
 def test_a_model_that_lends_spares_the_probe_of_noise_and_no_other() -> None:
     state = lent(observations=())
     first = decide(state)

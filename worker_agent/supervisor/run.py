@@ -352,8 +352,9 @@ class OutputCopier:
         return "\n".join(text.splitlines()[-QUOTED_LINES:])
 
     def _copy(self) -> None:
-        while chunk := self._source.read(READ_CHUNK):
-            self._log.write(chunk)
-            self._lines.write(chunk)
-            self._end = (self._end + chunk)[-QUOTED_BYTES:]
+        with self._source:
+            while chunk := self._source.read(READ_CHUNK):
+                self._log.write(chunk)
+                self._lines.write(chunk)
+                self._end = (self._end + chunk)[-QUOTED_BYTES:]
         self._lines.end_line()

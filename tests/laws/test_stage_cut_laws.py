@@ -1,0 +1,115 @@
+"""A model is cut into stages of the least largest size; what cannot be cut is refused by name."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.optim import SGD
+
+from scavenger.layout import Layout
+from worker_agent.errors import UnsupportedModel
+from worker_agent.pytorch.layouts.chain import (
+    balanced_edges,
+    cut_model,
+    keep_stage,
+    refuse_batch_statistics,
+)
+from worker_agent.pytorch.layouts.pipeline import micro_batch_count
+
+layouts = st.builds(
+    lambda pipeline, tensor, shard, parts: Layout(
+        pipeline, tensor, shard, parts if pipeline > 1 else 1
+    ),
+    *[st.integers(1, 40)] * 4,
+)
+
+
+@given(layouts)
+def test_a_layout_is_read_as_it_was_written(layout: Layout) -> None:
+    assert Layout.parse(str(layout)) == layout
+
+
+@pytest.mark.parametrize("text", ["", "P=2", "P=2 T=1 M=4 X=1", "P=-1 T=1", "2"])
+def test_another_text_is_no_layout(text: str) -> None:
+    with pytest.raises(ValueError, match="is no layout: write"):
+        Layout.parse(text)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.data())
+def test_no_cut_has_a_smaller_largest_stage(sizes: list[int], data: st.DataObject) -> None:
+    stages = data.draw(st.integers(1, len(sizes)))
+
+    def largest(edges: tuple[int, ...] | list[int]) -> int:
+        return max(sum(sizes[low:high]) for low, high in pairwise(edges))
+
+    found = balanced_edges(sizes, stages)
+    every = combinations(range(1, len(sizes)), stages - 1)
+    assert len(found) == stages + 1
+    assert largest(found) == min(largest([0, *inner, len(sizes)]) for inner in every)
+
+
+@given(st.integers(1, 200), st.integers(1, 40))
+def test_a_batch_has_as_many_equal_parts_as_it_can(samples: int, most: int) -> None:
+    parts = micro_batch_count(samples, most)
+    assert samples % parts == 0
+    assert parts == max(each for each in range(1, most + 1) if samples % each == 0)
+
+
+@given(st.integers(1, 4), st.integers(4, 7))
+def test_stages_have_every_weight_and_every_slot_once(stages: int, layers: int) -> None:
+    whole = nn.Sequential(*[nn.Linear(2, 2) for _ in range(layers)])
+    names, values = zip(*whole.named_parameters(), strict=True)
+    found: dict[str, torch.Tensor] = {}
+    places: list[int] = []
+    for stage in range(stages):
+        model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(layers)])
+        model.load_state_dict(whole.state_dict())
+        halves = [list(model.parameters())[half::2] for half in (0, 1)]  # weights, then biases
+        optimizer = SGD([{"params": each} for each in halves], lr=0.1)
+        cut = cut_model(model, optimizer, None, stages)
+        blocks = keep_stage(model, optimizer, cut, stage)
+        mine = dict(model.named_parameters())
+        assert not found.keys() & mine.keys()
+        found |= mine
+        places += cut.parts[stage].places
+        kept = [p for group in optimizer.param_groups for p in group["params"]]
+        assert {id(p) for p in kept} == {id(p) for p in mine.values()}
+        assert {id(p) for p in blocks.parameters()} == {id(p) for p in mine.values()}
+        if stages > 1:
+            with pytest.raises(RuntimeError, match="has only some blocks of the model"):
+                model(torch.ones(1, 2))
+    assert list(found) == list(names)
+    assert all(torch.equal(found[n], v) for n, v in zip(names, values, strict=True))
+    assert sorted(places) == list(range(2 * layers))
+
+
+class NoChain(nn.Module):
+    """A model that is no chain, with tied weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.last.weight = self.first.weight
+
+
+def test_what_cannot_be_cut_is_refused_by_name() -> None:
+    model = NoChain()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with pytest.raises(UnsupportedModel, match="NoChain is no chain that can be cut"):
+        cut_model(model, optimizer, None, 2)
+    with pytest.raises(UnsupportedModel, match=r"last\.bias: no block has them"):
+        cut_model(model, optimizer, [model.first], 1)
+    with pytest.raises(UnsupportedModel, match=r"first\.weight is shared by stages 0 and 1"):
+        cut_model(model, optimizer, [model.first, model.last], 2)
+    with pytest.raises(UnsupportedModel, match="2 blocks cannot be cut into 3 stages"):
+        cut_model(model, optimizer, [model.first, model.last], 3)
+    stranger = SGD([*model.parameters(), nn.Parameter(torch.ones(1))], lr=0.1)
+    with pytest.raises(UnsupportedModel, match="parameters that belong to no block"):
+        cut_model(model, stranger, [model.first, model.last], 1)
+    with pytest.raises(UnsupportedModel, match="0 would see the samples of one micro-batch only"):
+        refuse_batch_statistics(nn.Sequential(nn.BatchNorm1d(2)))
