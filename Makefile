@@ -11,7 +11,7 @@ TENSORFLOW = OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=2 CUDA_VISIBLE_DEVICES=-1 .v
 # A session leaves its connection to the controller to the end of its process; a crew is one process.
 UNCLOSED = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
-.PHONY: laws bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-tensorflow test-integrations test-cuda check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-stacks bench-agent-tf bench-resize bench-resize-tf bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
+.PHONY: laws bench-layouts bench-pages bench-server browser docs screenshots test-browser demo demo-aws test test-slow test-tensorflow test-integrations test-cuda check fuzz-agent sweep-worlds chaos interruptions crash crash-mutants replicas openapi poison schemathesis money money-mutants bench-agent bench-stacks bench-agent-tf bench-resize bench-resize-tf bench-orders bench-plan bench-ingest bench-scale bench-offers bench-slow-cloud bench-streams bench-clouds telemetry bench-large-batch paper clean
 
 demo: $(READY)  ## Train, search, resize and remember, on this machine
 	@$(BIN)/scavenger demo
@@ -123,6 +123,9 @@ bench-agent-tf: $(READY) .venv/tensorflow/ready  ## CPU and wall time of a Tenso
 
 bench-resize-tf: $(READY) .venv/tensorflow/ready  ## Seconds without training at a resize with TensorFlow: session, parameter servers, restart
 	@$(TENSORFLOW) -m tests.bench.resize_tf
+
+bench-layouts: $(READY)  ## Iterations of each layout beside their forecast, and the pause of a change of workers
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.layouts
 
 bench-server: $(READY)  ## Round trip of the parameter servers beside gloo; Downpour beside a slow replica
 	@OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo $(BIN)/python -m tests.bench.server

@@ -180,6 +180,8 @@ class AllReduceStrategy:
         self.group = group
         self.guard.is_on = directive.nan_guard
         self.reducer.regroup(group, role.rank, len(members))
+        if self.model_steps is not None:
+            self.model_steps.begin_generation(directive.split_every)
         return progress
 
     def begin(self, part: BatchSlice, flags: ControlFlags) -> None:

@@ -178,6 +178,7 @@ class Reducer:
         self.opened_by: int | None = None  # the thread that began the last slice
         self.backward: int | None = None  # PyTorch's id of the running backward pass
         self.passes_left = 1
+        self.silent_passes = 0  # whose gradients add up before anything is measured
         self.next_bucket = 0
         self.regroup(None, 0, 1)
         for bucket in self.buckets:
@@ -358,6 +359,11 @@ class Reducer:
             if not self.is_active:
                 return
             running: int = torch._C._current_graph_task_id()
+            if self.silent_passes > 0:
+                if self.backward != running:
+                    self.backward = running
+                    Variable._execution_engine.queue_callback(self._silent_pass_ends)
+                return
             if self.backward != running:
                 self._backward_starts(running)
             bucket.take(place)
@@ -487,9 +493,20 @@ class Reducer:
         elif self.agreement is None:
             self.finish()
 
-    def expect_passes(self, count: int) -> None:
-        """Expect so many backward passes in the slice that has begun, each on an equal part."""
-        self.micro_batches = self.passes_left = count
+    def expect_passes(self, count: int, *, as_shards: bool) -> None:
+        """Expect so many backward passes in the slice that has begun, each on an equal part.
+
+        Args:
+            count: Their number.
+            as_shards: Whether each is a shard of its own, by which noise is measured; it takes
+                several more passes over the gradients. Else they add up where they are computed.
+        """
+        self.micro_batches = self.passes_left = count if as_shards else 1
+        self.silent_passes = 0 if as_shards else count - 1
+
+    def _silent_pass_ends(self) -> None:
+        self.silent_passes -= 1
+        self.backward = None
 
     def finish(self) -> None:
         """Wait for the averaged gradient of the iteration; in a part of it, do nothing.

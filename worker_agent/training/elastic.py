@@ -186,7 +186,10 @@ class ElasticSession(JobSession[TrainingStrategy]):
 
     def _may_split(self, mine: SampleRange) -> bool:
         directive = self._current_directive
-        return directive.config.workers == 1 and mine.count > 1 and directive.split_every > 0
+        # Micro-batches are shards already.
+        is_cut = Layout.parse(self.settings.layout).micro_batches > 1
+        is_alone = directive.config.workers == 1 and not is_cut
+        return is_alone and mine.count > 1 and directive.split_every > 0
 
     def _boundary(self, strategy: TrainingStrategy, membership: Membership) -> None:
         """Count the iteration, report its measurements, and change generation if agreed."""

@@ -39,11 +39,19 @@ class PipelineSteps:
         self.is_last = world.stage == world.layout.pipeline - 1
         self.schedules: dict[tuple[int, ...], Schedule1F1B | ScheduleGPipe] = {}
         self.parts = 1
+        self.noise_every = self.iterations = 0
+
+    def begin_generation(self, noise_every: int) -> None:
+        """Measure noise by micro-batches in one of so many iterations of a lone worker; 0 never."""
+        self.noise_every, self.iterations = noise_every, 0
 
     def step(self, inputs: Tensor, targets: Any) -> Tensor:
         """Train on a batch, which every process of the worker passes; returns its loss."""
         self.parts = micro_batch_count(len(inputs), self.world.layout.micro_batches)
-        self.reducer.expect_passes(self.parts)
+        every = self.noise_every if self.reducer.workers == 1 else 0
+        is_noisy = self.iterations % every == 0 if every else False
+        self.reducer.expect_passes(self.parts, as_shards=is_noisy)
+        self.iterations += self.reducer.part.is_last
         schedule = self._schedule(inputs)
         if self.scaler is not None:  # it makes its scale when it is first asked for
             self.scaler.scale(torch.zeros((), device=inputs.device))
