@@ -171,6 +171,7 @@ class SharedModel:
         link: Connections to the others.
         loss: The script's mean loss over a batch.
         blocks: What the model is a chain of; None for the model's own.
+        tensor_plan: How modules are cut, by patterns of their names; None for well-known names.
     """
 
     layout: Layout
@@ -179,6 +180,7 @@ class SharedModel:
     link: FollowerLinks | LeaderLink
     loss: Callable[[Any, Any], Any]
     blocks: Sequence[Any] | None
+    tensor_plan: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

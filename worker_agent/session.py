@@ -28,10 +28,12 @@ class SharingOptions:
     Attributes:
         loss: Mean loss over a batch, from outputs and targets; None if it was not passed.
         blocks: Modules whose composition is the model; None for the model's own.
+        tensor_plan: How modules are cut, by patterns of their names; None for well-known names.
     """
 
     loss: Loss | None = None
     blocks: tuple[Any, ...] | None = None
+    tensor_plan: Mapping[str, str] | None = None
 
 
 def never_stop() -> bool:
@@ -91,6 +93,7 @@ class Session(ABC):
         extra: Mapping[str, Any] | None = None,
         loss: Loss | None = None,
         blocks: Iterable[Any] | None = None,
+        tensor_plan: Mapping[str, str] | None = None,
     ) -> None:
         """Take part in backward passes and optimizer steps of this model.
 
@@ -108,9 +111,12 @@ class Session(ABC):
             blocks: Modules of one argument each whose composition is the model, such as
                 ``[model.embedding, *model.blocks, model.head]``; needed to cut a model into stages
                 that is no ``nn.Sequential``.
+            tensor_plan: How processes share the weights of modules, by patterns of their names:
+                ``column``, ``row``, ``embedding``, ``head`` or ``qkv``; needed for modules that are
+                not named as in well-known transformers.
         """
         self.framework = find_framework(model)
-        self.sharing = SharingOptions(loss, None if blocks is None else tuple(blocks))
+        self.sharing = SharingOptions(loss, None if blocks is None else tuple(blocks), tensor_plan)
         if loss is not None:
             self.model_steps = self.framework.model_steps(model, loss, scaler)
         named = {"scheduler": scheduler, "scaler": scaler, **(extra or {})}

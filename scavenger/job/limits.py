@@ -42,7 +42,7 @@ from scavenger.layout import PLAIN, Layout
 MAX_WORKERS = 1024
 MAX_BATCH = 2**24
 MAX_CONFIGURATIONS = 400
-MAX_STAGES, MAX_MICRO_BATCHES = 64, 1024
+MAX_STAGES, MAX_SHARDS, MAX_MICRO_BATCHES = 64, 64, 1024
 
 RangeOrList = Bounds | tuple[int, ...]
 WorkerCount = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
@@ -118,11 +118,13 @@ class LayoutSpec(SpecModel):
     """How the processes of each worker share the model.
 
     Attributes:
-        pipeline: Stages that the model's blocks are cut into, each in a process of its own.
+        pipeline: Stages that the model's blocks are cut into.
+        tensor: Processes that share the large weights of each stage.
         micro_batches: Parts of a local batch that follow each other through the stages.
     """
 
     pipeline: Annotated[int, Strict(), Field(ge=1, le=MAX_STAGES)] = Field(1, examples=[2])
+    tensor: Annotated[int, Strict(), Field(ge=1, le=MAX_SHARDS)] = Field(1, examples=[2])
     micro_batches: Annotated[int, Strict(), Field(ge=1, le=MAX_MICRO_BATCHES)] = Field(
         1, examples=[4]
     )
@@ -140,7 +142,7 @@ class LayoutSpec(SpecModel):
     @property
     def layout(self) -> Layout:
         """The same as the library's value."""
-        return Layout(self.pipeline, micro_batches=self.micro_batches)
+        return Layout(self.pipeline, self.tensor, micro_batches=self.micro_batches)
 
 
 class Limits(SpecModel):

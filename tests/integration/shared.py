@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -13,15 +14,78 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from scavenger.layout import Layout
 from tests.conductor import Process, Start, spawn
+from worker_agent.pytorch.layouts.tensor import SPECS, Cut
 
-SAMPLES, FEATURES, CLASSES = 96, 6, 3
+SAMPLES, TOKENS, CLASSES, WIDTH = 96, 12, 4, 8
+PLAN: dict[str, Cut] = {
+    "*.tokens": "embedding",
+    "*.qkv": "qkv",
+    "*.out": "row",
+    "*.up": "column",
+    "*.down": "row",
+    "*.scores": "head",
+}
 
 
-def make_model(blocks: int = 4) -> nn.Sequential:
+class Tokens(nn.Module):
+    """The mean of the rows of a sample's tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(TOKENS, WIDTH)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        mean: Tensor = self.tokens(ids).mean(dim=1)
+        return mean
+
+
+class Mix(nn.Module):
+    """Three parts of one layer, put together value by value, and a layer after them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.qkv(x).chunk(3, dim=-1)
+        return x + self.out(query * torch.sigmoid(key) + value)
+
+
+class Pair(nn.Module):
+    """Two layers behind a norm, one by columns and one by rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(8, 12), nn.Linear(12, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(torch.tanh(self.up(self.norm(x))))
+
+
+class Scores(nn.Module):
+    """The layer of the classes, as a vocabulary's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.scores(x)
+        return scores
+
+
+def make_model() -> nn.Sequential:
     """Return the same model in every process."""
     torch.manual_seed(3)
-    inner = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(blocks - 2)]
-    return nn.Sequential(nn.Linear(FEATURES, 8), *inner, nn.Linear(8, CLASSES)).double()
+    return nn.Sequential(Tokens(), Mix(), Pair(), Scores()).double()
+
+
+def own_part(name: str, whole: Tensor, shard: int, count: int) -> Tensor:
+    """Return what one of the processes that share a weight has of it."""
+    module, _, kind = name.rpartition(".")
+    cut = next((cut for pattern, cut in PLAN.items() if fnmatchcase(module, pattern)), None)
+    spec = None if cut is None or count == 1 else SPECS[cut].get(kind)
+    return whole if spec is None else spec.part(whole, shard, count)
 
 
 def make_optimizer(name: str, model: nn.Module) -> Optimizer:
@@ -37,7 +101,7 @@ def make_optimizer(name: str, model: nn.Module) -> Optimizer:
 def samples() -> tuple[Tensor, Tensor]:
     """Return inputs and labels."""
     generator = torch.Generator().manual_seed(5)
-    inputs = torch.randn(SAMPLES, FEATURES, generator=generator, dtype=torch.float64)
+    inputs = torch.randint(0, TOKENS, (SAMPLES, 3), generator=generator)
     return inputs, torch.randint(0, CLASSES, (SAMPLES,), generator=generator)
 
 

@@ -83,7 +83,7 @@ def test_a_profile_has_the_blocks_of_the_model_and_its_layouts_follow(tmp_path: 
     assert found["optimizer_seconds"] > 0
     assert found["has_batch_statistics"] is True
     assert found["across"] == {"latency_seconds": 1e-4, "bytes_per_second": 1.25e8}
-    words = ["plan", str(tmp_path / "profile.json"), "--layouts", "--workers", "1..4"]
+    words = ["plan", str(tmp_path / "profile.json"), "--layouts", "--processes", "1..4"]
     planned = CliRunner().invoke(app, [*words, "--batch", "48", "-o", "json"])
     assert planned.exit_code == 0, planned.output
     layouts = json.loads(planned.output)["layouts"]

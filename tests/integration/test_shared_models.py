@@ -21,6 +21,7 @@ from tests.integration.shared import (
     loss,
     make_model,
     make_optimizer,
+    own_part,
     samples,
     start_with,
 )
@@ -31,14 +32,14 @@ SCRIPT = """
 import json, os, sys
 import worker_agent
 from torch.nn.utils import clip_grad_norm_
-from tests.integration.shared import loss, make_model, make_optimizer, samples
+from tests.integration.shared import PLAN, loss, make_model, make_optimizer, samples
 
 model = make_model()
 optimizer = make_optimizer(sys.argv[1], model)
 name = f"{os.environ['SCAVENGER_WORKER']}.{os.environ.get('SCAVENGER_POSITION', '0')}"
 inputs, targets = samples()
 with worker_agent.session() as job, open(f"{name}.jsonl", "a", buffering=1) as rows:
-    job.prepare(model, optimizer, loss=loss)
+    job.prepare(model, optimizer, loss=loss, tensor_plan=PLAN)
     for indices in job.batches(len(inputs), global_batch=16, epochs=1000):
         turn = job.directive.generation, job.directive.revision
         weights = {each: value.tolist() for each, value in model.named_parameters()}
@@ -51,6 +52,7 @@ with worker_agent.session() as job, open(f"{name}.jsonl", "a", buffering=1) as r
         job.log(loss=said)
 """
 
+CHECKPOINTED = (Layout(2, micro_batches=2), PLAIN, Layout(tensor=2))
 SCALED = """
 import json, math, os, sys
 import torch
@@ -108,11 +110,13 @@ class SharedJob:
         for path in self.directory.glob("*.jsonl"):
             worker = path.name.split(".")[0]
             for row in self.conductor.rows(path.stem):
+                row["weights"] = {int(path.stem.split(".")[1]): row["weights"]}
                 known = found[row["iteration"]].setdefault(worker, row)
                 if known["turn"] < row["turn"]:
                     known = found[row["iteration"]][worker] = row
                 if known["turn"] == row["turn"]:
-                    known["weights"] = {**known["weights"], **row["weights"]}
+                    known["weights"] |= row["weights"]
+                    known["tensor"] = self.layout.tensor
         for iteration in sorted(found)[:-1]:  # the last may have been cut short
             newest = max(row["turn"] for row in found[iteration].values())
             yield {w: row for w, row in found[iteration].items() if row["turn"] == newest}
@@ -143,20 +147,25 @@ class Alone:
         clip_grad_norm_(self.model.parameters(), 0.3)
         self.optimizer.step()
 
-    def difference(self, weights: dict[str, Any]) -> float:
+    def difference(self, row: dict[str, Any]) -> float:
+        """Return the largest difference of a weight of any process; they have all of them."""
         mine = {name: p.detach() for name, p in self.model.named_parameters()}
-        assert mine.keys() == weights.keys()
-        return max(
-            float((torch.tensor(value, dtype=torch.float64) - mine[name]).abs().max())
-            for name, value in weights.items()
-        )
+        tensor, apart = row["tensor"], [0.0]
+        assert mine.keys() == {name for own in row["weights"].values() for name in own}
+        for position, own in row["weights"].items():
+            for name, value in own.items():
+                expected = own_part(name, mine[name], position % tensor, tensor)
+                found = torch.tensor(value, dtype=torch.float64)
+                assert found.shape == expected.shape
+                apart.append(float((found - expected).abs().max()))
+        return max(apart)
 
     def train(self, iterations: Iterable[dict[str, dict[str, Any]]]) -> int:
         """Train on what a job has trained on, comparing weights; returns how many iterations."""
         count = 0
         for rows in iterations:
             for row in rows.values():
-                assert self.difference(row["weights"]) < 1e-10
+                assert self.difference(row) < 1e-10
             self.gradient([index for row in rows.values() for index in row["indices"]])
             self.step()
             count += 1
@@ -167,6 +176,10 @@ class Alone:
     ("layout", "optimizer"),
     [
         ("P=2 T=1 M=2", "adamw"),
+        ("P=1 T=2", "sgd"),
+        pytest.param("P=1 T=2", "adamw", marks=pytest.mark.slow),
+        pytest.param("P=2 T=2 M=2", "adamw", marks=pytest.mark.slow),
+        pytest.param("P=1 T=4", "adamw", marks=pytest.mark.slow),
         pytest.param("P=2 T=1", "sgd", marks=pytest.mark.slow),
         pytest.param("P=2 T=1 M=4", "sgd", marks=pytest.mark.slow),
         pytest.param("P=2 T=1 M=3", "adamw", marks=pytest.mark.slow),
@@ -224,11 +237,12 @@ def test_a_killed_process_takes_its_worker_out_and_the_others_redo_the_iteration
     assert Alone("adamw").train(job.iterations()) >= 11
 
 
+@pytest.mark.slow  # WholeState has a law
 def test_a_checkpoint_of_a_layout_is_one_of_the_whole_model(tmp_path: Path) -> None:
     """Each layout goes on from a checkpoint of another one, slots included."""
     kept = {"SCAVENGER_CHECKPOINTS": str(tmp_path / "kept"), "SCAVENGER_CHECKPOINT_EVERY": "0.05"}
     trained: dict[int, dict[str, dict[str, Any]]] = {}
-    for number, layout in enumerate((Layout(2, micro_batches=2), PLAIN, Layout(3))):
+    for number, layout in enumerate(CHECKPOINTED):
         place = tmp_path / str(number)
         place.mkdir()
         job = SharedJob(place, layout, "adamw", **kept)

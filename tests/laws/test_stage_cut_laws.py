@@ -103,7 +103,7 @@ def test_what_cannot_be_cut_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedModel, match="NoChain is no chain that can be cut"):
         cut_model(model, optimizer, None, 2)
     with pytest.raises(UnsupportedModel, match=r"last\.bias: no block has them"):
-        cut_model(model, optimizer, [model.first], 1)
+        cut_model(model, optimizer, [model.first], 2)
     with pytest.raises(UnsupportedModel, match=r"first\.weight is shared by stages 0 and 1"):
         cut_model(model, optimizer, [model.first, model.last], 2)
     with pytest.raises(UnsupportedModel, match="2 blocks cannot be cut into 3 stages"):

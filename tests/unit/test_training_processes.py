@@ -70,6 +70,11 @@ def test_all_that_run_are_waited_for_and_killed_together(start: StartAll) -> Non
     assert processes.returncode == -signal.SIGKILL
 
 
+def test_a_program_that_is_not_there_starts_nothing() -> None:
+    with pytest.raises(FileNotFoundError):
+        TrainingProcesses(TrainingCommand(("no-such-program",), None), [{}, {}])
+
+
 def test_what_all_of_them_print_comes_in_one_stream(start: StartAll) -> None:
     processes = start("print('one')", "print('two')")
     assert sorted(processes.output.read().split()) == [b"one", b"two"]

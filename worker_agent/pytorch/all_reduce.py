@@ -113,6 +113,7 @@ class AllReduceStrategy:
             should_abort=self._should_abort_collective,
             on_work=context.on_work,
             agreement=None if stage is None else stage.world,
+            uncounted=() if stage is None else stage.world.uncounted,
         )
         self.model_steps = None if stage is None else stage.model_steps(context, self.reducer)
         self.others: Sequence[Member] = ()

@@ -52,6 +52,7 @@ class GradientBucket:
         self.size = sum(self.sizes)
         self.missing = len(parameters)
         self.used = [False] * len(parameters)
+        self.uncounted: list[int] = []
         self.allocate(tail=0)
 
     def allocate(self, tail: int) -> None:
@@ -106,7 +107,10 @@ class GradientBucket:
         """Return ||gradient||² as a tensor on the device, in at least float32."""
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
         norm: Tensor = torch.linalg.vector_norm(self.gradient, dtype=wide)
-        return norm.square()
+        total = norm.square()
+        for place in self.uncounted:
+            total = total - torch.linalg.vector_norm(self.pieces[place], dtype=wide).square()
+        return total
 
 
 @dataclass(slots=True)
@@ -153,6 +157,7 @@ class Reducer:
         has_servers: Whether parameter servers step for the script.
         agreement: What the processes that share this worker's model agree on; None if this one has
             the whole model. With it, the caller of the passes calls ``finish`` after the last.
+        uncounted: Parameters whose norms another process of this worker counts.
     """
 
     def __init__(
@@ -164,12 +169,16 @@ class Reducer:
         on_work: WorkListener = ignore_work,
         has_servers: bool = False,
         agreement: ProcessAgreement | None = None,
+        uncounted: Iterable[Tensor] = (),
     ) -> None:
         if micro_batches < 1:
             raise ValueError(f"micro_batches must be at least 1, got {micro_batches}")
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         self.clock = make_clock(find_device(trained))
         self.buckets = fill_buckets(trained, has_tail=not self.clock.is_late)
+        others = {id(parameter) for parameter in uncounted}
+        for bucket in self.buckets:
+            bucket.uncounted = [n for n, p in enumerate(bucket.parameters) if id(p) in others]
         self.micro_batches = micro_batches
         self.should_abort, self.on_work = should_abort, on_work
         self.has_servers, self.agreement = has_servers, agreement

@@ -147,6 +147,7 @@ class TrainingProcesses:
                 self.processes.append(_start(command, environment, writer))
         except OSError:
             self.kill()
+            self.output.close()
             raise
         finally:
             os.close(writer)
@@ -172,9 +173,8 @@ class TrainingProcesses:
         """Kill those that still run, and wait for their end."""
         for process in self.processes:
             process.kill()
-        for process in self.processes:
-            process.wait()
-        self.returncode = self.returncode or self.processes[0].returncode
+        codes = [process.wait() for process in self.processes]
+        self.returncode = self.returncode or next(iter(codes), 0)
 
     def _end_others(self, code: int) -> None:
         self.returncode = code

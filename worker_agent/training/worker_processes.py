@@ -132,6 +132,7 @@ def share_model(settings: WorkerEnv, options: SharingOptions) -> SharedModel:
         link=link,
         loss=options.loss,
         blocks=options.blocks,
+        tensor_plan=options.tensor_plan,
     )
 
 

@@ -23,10 +23,12 @@ class StagePart:
     Attributes:
         names: Its parameters and buffers, as the whole model names them.
         places: Its parameters' places among those of the optimizer.
+        slot_names: Those parameters' names, in the same order.
     """
 
     names: frozenset[str]
     places: tuple[int, ...]
+    slot_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def cut_model(
     Raises:
         UnsupportedModel: The blocks are no chain that can be cut; the message says why.
     """
-    chain = find_chain(model, blocks)
+    chain = [model] if stages == 1 else find_chain(model, blocks)
     if len(chain) < stages:
         raise UnsupportedModel(
             f"{len(chain)} blocks cannot be cut into {stages} stages: pass more blocks to"
@@ -73,7 +75,9 @@ def cut_model(
     for stage in cut:
         own = {id(tensor) for tensor in tensors_of(stage)}
         places = tuple(place for place, p in enumerate(optimized) if id(p) in own)
-        parts.append(StagePart(frozenset(names[each] for each in own if each in names), places))
+        slot_names = tuple(names[id(optimized[place])] for place in places)
+        known = frozenset(names[each] for each in own if each in names)
+        parts.append(StagePart(known, places, slot_names))
     if sum(len(part.places) for part in parts) < len(optimized):
         raise UnsupportedModel(
             "the optimizer steps parameters that belong to no block: pass all blocks to job.prepare"
@@ -148,7 +152,7 @@ def refuse_batch_statistics(model: nn.Module) -> None:
             )
 
 
-def keep_stage(model: nn.Module, optimizer: Optimizer, cut: CutModel, stage: int) -> nn.Sequential:
+def keep_stage(model: nn.Module, optimizer: Optimizer, cut: CutModel, stage: int) -> nn.Module:
     """Leave this process the blocks of its stage, and return them as a module.
 
     The model keeps the names of what is left, so that its state is a part of the whole state.
@@ -167,6 +171,8 @@ def keep_stage(model: nn.Module, optimizer: Optimizer, cut: CutModel, stage: int
         for name in ("params", "param_names"):
             if name in group:
                 group[name] = list(compress(group[name], mine))
+    if len(cut.stages) == 1:
+        return model
     model.register_forward_pre_hook(PicklableForwardHook(_refuse_call))
     return nn.Sequential(*cut.stages[stage])
 

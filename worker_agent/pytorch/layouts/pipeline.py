@@ -28,7 +28,7 @@ class PipelineSteps:
     def __init__(
         self,
         world: WorkerWorld,
-        stage: nn.Sequential,
+        stage: nn.Module,
         loss: Callable[[Any, Any], Tensor],
         scaler: Any,
         reducer: Reducer,
@@ -52,16 +52,20 @@ class PipelineSteps:
         is_noisy = self.iterations % every == 0 if every else False
         self.reducer.expect_passes(self.parts, as_shards=is_noisy)
         self.iterations += self.reducer.part.is_last
-        schedule = self._schedule(inputs)
         if self.scaler is not None:  # it makes its scale when it is first asked for
             self.scaler.scale(torch.zeros((), device=inputs.device))
         losses: list[Tensor] = []
-        given = (inputs,) if self.is_first else ()
         with torch.enable_grad():
-            if self.is_last:
-                schedule.step(*given, target=targets, losses=losses)
+            if self.is_first and self.is_last:
+                whole: Any = self._part_of_loss(self.blocks(inputs), targets)
+                whole.backward()
+                losses = [whole]
             else:
-                schedule.step(*given)
+                schedule, given = self._schedule(inputs), (inputs,) if self.is_first else ()
+                if self.is_last:
+                    schedule.step(*given, target=targets, losses=losses)
+                else:
+                    schedule.step(*given)
         self.reducer.finish()
         loss = torch.zeros((), dtype=torch.float64)
         if self.is_last:
@@ -76,16 +80,17 @@ class PipelineSteps:
         value = inputs
         with torch.no_grad():
             for stage in range(self.world.layout.pipeline):
+                source = stage * self.world.layout.tensor
                 described: list[Any] = [None]
                 if stage == self.world.stage:
                     value = self.blocks(value)
                     described = [(tuple(value.shape), value.dtype)]
-                dist.broadcast_object_list(described, stage)
+                dist.broadcast_object_list(described, source)
                 if stage != self.world.stage:
                     shape, dtype = described[0]
                     value = torch.empty(shape, dtype=dtype)
                 value = value.contiguous()
-                self.world.share(value, stage)
+                self.world.share(value, source)
         return value
 
     def _schedule(self, inputs: Tensor) -> Schedule1F1B | ScheduleGPipe:
@@ -96,7 +101,11 @@ class PipelineSteps:
         shape = (self.parts, self.blocks.training, *inputs.shape)
         if shape not in self.schedules:
             stage = PipelineStage(
-                self.blocks, self.world.stage, self.world.layout.pipeline, inputs.device
+                self.blocks,
+                self.world.stage,
+                self.world.layout.pipeline,
+                inputs.device,
+                group=self.world.pipeline_group,
             )
             # PyTorch's 1F1B refuses fewer micro-batches than stages; with them GPipe does the same.
             kind = Schedule1F1B if self.parts >= stage.num_stages else ScheduleGPipe

@@ -10,7 +10,8 @@ from worker_agent.errors import UnsupportedModel
 from worker_agent.frameworks import SharedModel, StrategyContext
 from worker_agent.pytorch.layouts.chain import cut_model, keep_stage, refuse_batch_statistics
 from worker_agent.pytorch.layouts.pipeline import PipelineSteps
-from worker_agent.pytorch.layouts.stage_state import StageState
+from worker_agent.pytorch.layouts.stage_state import StageState, WholeState
+from worker_agent.pytorch.layouts.tensor import ShardSpec, share_weights
 from worker_agent.pytorch.layouts.world import WorkerWorld
 from worker_agent.pytorch.reducer import Reducer, find_device
 
@@ -28,7 +29,7 @@ class ModelStage:
 
     shared: SharedModel
     world: WorkerWorld
-    blocks: nn.Sequential
+    blocks: nn.Module
     state: StageState
 
     def model_steps(self, context: StrategyContext, reducer: Reducer) -> PipelineSteps:
@@ -61,7 +62,13 @@ def open_stage(context: StrategyContext, shared: SharedModel) -> ModelStage:
         has_scaler="scaler" in context.extra_state,
     )
     world.share_clipping()
+    shards: dict[str, ShardSpec] = {}
+    if layout.tensor > 1:
+        shards = share_weights(model, optimizer, world.tensor_group, shared.tensor_plan)
     cut = cut_model(model, optimizer, shared.blocks, layout.pipeline)
     blocks = keep_stage(model, optimizer, cut, world.stage)
-    state = StageState(model, optimizer, context.extra_state, cut.parts, shared.link)
+    if world.shard > 0:
+        world.uncounted = [p for name, p in model.named_parameters() if name not in shards]
+    whole = WholeState(cut.parts, shards, layout.tensor)
+    state = StageState(model, optimizer, context.extra_state, whole, shared.link)
     return ModelStage(shared, world, blocks, state)

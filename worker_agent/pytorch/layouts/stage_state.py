@@ -1,4 +1,4 @@
-"""`StageState`: the state of one stage, and that of the whole model put together from all stages.
+"""`StageState`: the state of one process, and that of the whole model put together from all.
 
 A checkpoint is of the whole model, so that any layout goes on from it. The first process of a
 worker collects it from the others, and gives each of them its part when it is restored.
@@ -6,7 +6,7 @@ worker collects it from the others, and gives each of them its part when it is r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from worker_agent.errors import ProcessLost, StateRefused
 from worker_agent.pytorch.layouts.chain import StagePart
+from worker_agent.pytorch.layouts.tensor import ShardSpec
 from worker_agent.pytorch.state import TrainingState, random_states
 from worker_agent.pytorch.tensors import HostCopyPool, array_to_tensor, encode_torch_state
 from worker_agent.state.codec import decode_state
@@ -48,14 +49,109 @@ class PackedState:
         return unpack_state(self.tree, self.arrays)
 
 
+@dataclass(frozen=True, slots=True)
+class WholeState:
+    """How the state of the whole model is put together from those of its processes.
+
+    Attributes:
+        stages: What each stage has.
+        shards: How parameters are divided among the processes of a stage, by name.
+        tensor: Processes of a stage.
+    """
+
+    stages: tuple[StagePart, ...]
+    shards: Mapping[str, ShardSpec]
+    tensor: int
+
+    def join(self, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the state of the whole model from those of all processes, by position."""
+        whole = dict(states[0])
+        for kind in SHARED_KINDS:
+            whole[kind] = {
+                name: self._joined(name, [state[kind][name] for state in group])
+                for _, group in self._groups(states)
+                for name in group[0][kind]
+            }
+        slots: dict[int, dict[str, Any]] = {}
+        for part, group in self._groups(states):
+            of_group = [state["optimizer"]["slots"] for state in group]
+            own = [state["parameters"] for state in group]
+            for number, (place, name) in enumerate(zip(part.places, part.slot_names, strict=True)):
+                each = [listed[number] for listed in of_group]
+                slots[place] = {
+                    key: self._joined(name, [one[key] for one in each])
+                    if is_like(each[0][key], own[0][name])
+                    else each[0][key]
+                    for key in each[0]
+                }
+        whole["optimizer"] = {
+            **states[0]["optimizer"],
+            "slots": [slots[place] for place in sorted(slots)],
+        }
+        return whole
+
+    def part(self, whole: dict[str, Any], position: int) -> dict[str, Any]:
+        """Return what one process has of the state of the whole model."""
+        part, shard = self.stages[position // self.tensor], position % self.tensor
+        mine = dict(whole)
+        for kind in SHARED_KINDS:
+            # What is missing stays missing, and is refused where it is needed.
+            mine[kind] = {
+                name: self._own(name, tensor, shard)
+                for name, tensor in whole[kind].items()
+                if name in part.names
+            }
+        slots = whole["optimizer"]["slots"]
+        mine["optimizer"] = {
+            **whole["optimizer"],
+            "slots": [
+                {
+                    key: self._own(name, value, shard)
+                    if is_like(value, whole["parameters"][name])
+                    else value
+                    for key, value in slots[place].items()
+                }
+                for place, name in zip(part.places, part.slot_names, strict=True)
+            ],
+        }
+        return mine
+
+    def refuse_unknown(self, whole: dict[str, Any]) -> None:
+        """Raise StateRefused if a state has weights that no stage has."""
+        known = frozenset[str]().union(*(part.names for part in self.stages))
+        for kind in SHARED_KINDS:
+            unknown = [name for name in whole[kind] if name not in known]
+            if unknown:
+                raise StateRefused(f"{kind}/{unknown[0]} is in the state and not in this model")
+
+    def _groups(
+        self, states: Sequence[dict[str, Any]]
+    ) -> Iterator[tuple[StagePart, Sequence[dict[str, Any]]]]:
+        for stage, part in enumerate(self.stages):
+            yield part, states[stage * self.tensor : (stage + 1) * self.tensor]
+
+    def _joined(self, name: str, parts: Sequence[Any]) -> Any:
+        spec = self.shards.get(name)
+        return parts[0] if spec is None else spec.whole(parts)
+
+    def _own(self, name: str, tensor: Tensor, shard: int) -> Tensor:
+        spec = self.shards.get(name)
+        return tensor if spec is None else spec.part(tensor, shard, self.tensor).clone()
+
+
+def is_like(value: object, parameter: Tensor) -> bool:
+    """Whether a slot of the optimizer is divided as its parameter is."""
+    return isinstance(value, Tensor) and value.dim() > 0 and value.shape == parameter.shape
+
+
 class StageState(TrainingState):
-    """The state of one stage of a worker.
+    """The state of one process of a worker.
 
     Args:
-        model: The model, of which only the stage's blocks are left.
-        optimizer: Its optimizer, with the stage's parameters.
+        model: The model, of which only the process's part is left.
+        optimizer: Its optimizer, with that part's parameters.
         extra_state: As in `TrainingState`.
-        parts: What each stage has of the whole, by the position of its process.
+        whole: How the states of all processes make that of the whole model.
         link: Connections to the other processes.
     """
 
@@ -64,11 +160,11 @@ class StageState(TrainingState):
         model: nn.Module,
         optimizer: Optimizer,
         extra_state: Mapping[str, Stateful],
-        parts: tuple[StagePart, ...],
+        whole: WholeState,
         link: FollowerLinks | LeaderLink,
     ) -> None:
         super().__init__(model, optimizer, extra_state)
-        self.parts, self.link = parts, link
+        self.whole, self.link = whole, link
 
     def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         """Return the state of the whole model; a process that follows sends its own part."""
@@ -77,37 +173,30 @@ class StageState(TrainingState):
             self.link.send(PackedState.of(mine))
             return TrainingSnapshot(progress, None, {})
         states = [mine, *(each.unpack() for each in self.link.receive().values())]
-        whole = {**mine, "random": random_states()}
-        for kind in SHARED_KINDS:
-            whole[kind] = {name: value for state in states for name, value in state[kind].items()}
-        slots: dict[int, Any] = {}
-        for part, state in zip(self.parts, states, strict=True):
-            slots |= dict(zip(part.places, state["optimizer"]["slots"], strict=True))
-        whole["optimizer"] = {
-            **mine["optimizer"],
-            "slots": [slots[place] for place in sorted(slots)],
-        }
-        encoded = encode_torch_state(whole)
+        encoded = encode_torch_state({**self.whole.join(states), "random": random_states()})
         copy = self.copies.copy(encoded.arrays)
         return TrainingSnapshot(
             progress, encoded.tree, copy.arrays, copy.wait, lambda: self.copies.give_back(copy)
         )
 
     def restore(self, snapshot: TrainingSnapshot) -> TrainingProgress:
-        """Take over this stage's part of a snapshot of the whole model, or of any layout of it.
+        """Take over this process's part of a snapshot of the whole model, of any layout.
 
         The leading process gives the others theirs.
 
         Raises:
             StateRefused: It does not fit; nothing was changed.
-            ProcessLost: It fits some stages only.
+            ProcessLost: It fits some processes only.
         """
         if isinstance(self.link, LeaderLink):
             return super().restore(snapshot)
         try:
             whole = unpack_state(snapshot.tree, snapshot.arrays)
-            refuse_unknown(whole, self.parts)
-            parts = [PackedState.of(take_part(whole, part)) for part in self.parts]
+            self.whole.refuse_unknown(whole)
+            parts = [
+                PackedState.of(self.whole.part(whole, position))
+                for position in range(self.link.count + 1)
+            ]
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise StateRefused(f"the state is not of this model: {error!r}") from error
         for position, packed in enumerate(parts[1:], 1):
@@ -115,35 +204,14 @@ class StageState(TrainingState):
             self.link.send_to(position, RestoreState(theirs))
         refusals = [each for each in self.link.receive().values() if each]
         if refusals and len(refusals) < len(parts) - 1:
-            raise ProcessLost(f"the state fits some stages only: {refusals[0]}")
+            raise ProcessLost(f"the state fits some processes only: {refusals[0]}")
         if refusals:
             raise StateRefused(refusals[0])
+        own = TrainingSnapshot(snapshot.progress, parts[0].tree, parts[0].arrays)
         try:
-            return super().restore(
-                TrainingSnapshot(snapshot.progress, parts[0].tree, parts[0].arrays)
-            )
+            return super().restore(own)
         except StateRefused as error:
-            raise ProcessLost(f"the state fits some stages only: {error}") from error
-
-
-def refuse_unknown(whole: dict[str, Any], parts: tuple[StagePart, ...]) -> None:
-    """Raise StateRefused if a state has weights that no stage has."""
-    known = frozenset[str]().union(*(part.names for part in parts))
-    for kind in SHARED_KINDS:
-        unknown = [name for name in whole[kind] if name not in known]
-        if unknown:
-            raise StateRefused(f"{kind}/{unknown[0]} is in the state and not in this model")
-
-
-def take_part(whole: dict[str, Any], part: StagePart) -> dict[str, Any]:
-    """Return what a stage has of a state of the whole model."""
-    mine = dict(whole)
-    for kind in SHARED_KINDS:
-        # What is missing stays missing, and is refused where it is needed.
-        mine[kind] = {name: t for name, t in whole[kind].items() if name in part.names}
-    slots = whole["optimizer"]["slots"]
-    mine["optimizer"] = {**whole["optimizer"], "slots": [slots[place] for place in part.places]}
-    return mine
+            raise ProcessLost(f"the state fits some processes only: {error}") from error
 
 
 def unpack_state(tree: JsonValue, arrays: Mapping[str, HostArray]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grad
 
 from scavenger.layout import Layout
 from worker_agent.errors import UnsupportedModel
+from worker_agent.pytorch.layouts.tensor import TensorGroup
 from worker_agent.training.worker_processes import GiveUpWaiting
 from worker_agent.transport.process_link import FollowerLinks, LeaderLink
 
@@ -62,11 +63,24 @@ class WorkerWorld:
             world_size=layout.processes,
             timeout=SILENCE_TIMEOUT,
         )
+        stages, shards = range(layout.pipeline), range(layout.tensor)
+        # Every process takes part in making each group, in this order.
+        rows = [dist.new_group([s * layout.tensor + t for t in shards]) for s in stages]
+        columns = [dist.new_group([s * layout.tensor + t for s in stages]) for t in shards]
+        self.tensor_group = TensorGroup(rows[self.stage], self.shard, layout.tensor)
+        self.pipeline_group = columns[self.shard]
+        # Parameters that all shards have whole count once in a norm: those of the first shard.
+        self.uncounted: list[Tensor] = []
 
     @property
     def stage(self) -> int:
         """The pipeline stage of this process, from 0."""
         return self.position // self.layout.tensor
+
+    @property
+    def shard(self) -> int:
+        """The tensor shard of this process, from 0."""
+        return self.position % self.layout.tensor
 
     def sum(self, values: Sequence[Tensor]) -> list[float]:
         """Return the sums over the processes of this worker, the same on all of them."""
@@ -91,7 +105,9 @@ class WorkerWorld:
         def norm_of_all_stages(
             tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, *rest: Any
         ) -> Tensor:
-            norm: Tensor = own(tensors, norm_type, False, *rest).to("cpu", torch.float64)
+            twice = {p.grad.data_ptr() for p in self.uncounted if p.grad is not None}
+            once = [each for each in tensors if each.data_ptr() not in twice]
+            norm: Tensor = own(once, norm_type, False, *rest).to("cpu", torch.float64)
             if math.isinf(norm_type):
                 dist.all_reduce(norm, dist.ReduceOp.MAX)
             else:

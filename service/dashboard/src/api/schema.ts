@@ -1654,7 +1654,8 @@ export interface components {
          * @description How the processes of each worker share the model.
          *
          *     Attributes:
-         *         pipeline: Stages that the model's blocks are cut into, each in a process of its own.
+         *         pipeline: Stages that the model's blocks are cut into.
+         *         tensor: Processes that share the large weights of each stage.
          *         micro_batches: Parts of a local batch that follow each other through the stages.
          */
         LayoutSpec: {
@@ -1670,6 +1671,12 @@ export interface components {
              * @example 2
              */
             pipeline: number;
+            /**
+             * Tensor
+             * @default 1
+             * @example 2
+             */
+            tensor: number;
         };
         /**
          * LearningRateScaling

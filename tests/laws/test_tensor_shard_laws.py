@@ -1,0 +1,93 @@
+"""Parts of weights make the whole again, and so do the states of a worker's processes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from worker_agent.errors import StateRefused, UnsupportedModel
+from worker_agent.pytorch.layouts.chain import StagePart
+from worker_agent.pytorch.layouts.stage_state import WholeState
+from worker_agent.pytorch.layouts.tensor import Cut, ShardSpec, TensorGroup, share_weights
+
+specs = st.builds(ShardSpec, st.integers(0, 1), st.integers(1, 3))
+
+
+def weight(spec: ShardSpec, count: int, size: int, other: int) -> Tensor:
+    sizes = [other, other]
+    sizes[spec.dim] = size * spec.blocks * count
+    return torch.arange(float(sizes[0] * sizes[1])).view(sizes)
+
+
+@given(specs, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
+def test_parts_of_a_weight_make_the_whole(
+    spec: ShardSpec, count: int, size: int, other: int
+) -> None:
+    whole = weight(spec, count, size, other)
+    parts = [spec.part(whole, index, count) for index in range(count)]
+    assert torch.equal(spec.whole(parts), whole)
+    assert sum(part.numel() for part in parts) == whole.numel()
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.data())
+def test_states_of_all_processes_make_that_of_the_model_and_back(
+    stages: int, tensor: int, data: st.DataObject
+) -> None:
+    shards: dict[str, ShardSpec] = {}
+    whole: dict[str, dict[str, Tensor]] = {"parameters": {}, "buffers": {}}
+    parts, slots = [], []
+    for stage in range(stages):
+        names = [f"{stage}.{number}" for number in range(data.draw(st.integers(1, 3)))]
+        for name in names:
+            spec = data.draw(specs)
+            if data.draw(st.booleans()):
+                shards[name] = spec
+            whole["parameters"][name] = weight(spec, tensor, 1, 2)
+            slots.append({"step": torch.tensor(3.0), "mean": whole["parameters"][name] + 1})
+        whole["buffers"][f"{stage}.seen"] = torch.tensor([stage])
+        places = tuple(range(len(slots) - len(names), len(slots)))
+        known = frozenset([*names, f"{stage}.seen"])
+        parts.append(StagePart(known, places, tuple(names)))
+    state = {**whole, "optimizer": {"kind": "any", "slots": slots}, "carried": {"at": 1}}
+    made = WholeState(tuple(parts), shards, tensor)
+    own = [made.part(state, position) for position in range(stages * tensor)]
+    joined = made.join(own)
+    for kind in whole:
+        assert list(joined[kind]) == list(whole[kind])
+        assert all(torch.equal(joined[kind][name], t) for name, t in whole[kind].items())
+    for mine, theirs in zip(joined["optimizer"]["slots"], slots, strict=True):
+        assert all(torch.equal(mine[key], theirs[key]) for key in theirs)
+    assert joined["carried"] == {"at": 1}
+    made.refuse_unknown(state)
+    state["parameters"]["other"] = torch.ones(1)
+    with pytest.raises(StateRefused, match="parameters/other is in the state and not in this"):
+        made.refuse_unknown(state)
+
+
+class Named(nn.Module):
+    """Modules with names that a plan cuts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.norm = nn.Linear(4, 6), nn.LayerNorm(6)
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ({"up": "colum"}, "'colum' is none of column, row, embedding, head, qkv"),
+        ({"up": "column"}, "up has 6 rows, which 4 processes cannot share"),
+        ({"up": "embedding"}, "cuts up as embedding, and it is Linear, no Embedding"),
+        ({"norm": "column"}, "cuts norm as column, and it is LayerNorm, no Linear"),
+        ({"other": "column"}, "no module has a name that says how its weights can be shared"),
+        (None, "no module has a name that says how its weights can be shared"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused_by_name(plan: dict[str, Cut] | None, why: str) -> None:
+    model = Named()
+    with pytest.raises(UnsupportedModel, match=why):
+        share_weights(model, SGD(model.parameters(), lr=0.1), TensorGroup(None, 0, 4), plan)

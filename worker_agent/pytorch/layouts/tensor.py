@@ -1,0 +1,244 @@
+"""Weights that the processes of a stage share: linear layers by columns and rows, vocabularies.
+
+As in Megatron-LM: a layer that is cut by columns is followed by one that is cut by rows, so that
+only the sum after the second travels, and the gradient of the first one's input on the way back.
+Parameters stay plain tensors, each process's own part of the whole, so optimizers, clipping and
+scalers work as they do on a whole model (docs/decisions/0059).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, Literal, get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.nn import functional
+from torch.optim import Optimizer
+
+from worker_agent.errors import UnsupportedModel
+
+Cut = Literal["column", "row", "embedding", "head", "qkv"]
+CUTS: tuple[Cut, ...] = get_args(Cut)
+
+# Names of the layers of well-known transformers, as their libraries write them.
+KNOWN_PLAN: Mapping[str, Cut] = {
+    **dict.fromkeys(("*.q_proj", "*.k_proj", "*.v_proj", "*.gate_proj", "*.up_proj"), "column"),
+    **dict.fromkeys(("*.o_proj", "*.down_proj"), "row"),
+    **dict.fromkeys(("*.query", "*.key", "*.value", "*.intermediate.dense"), "column"),
+    "*.output.dense": "row",
+    **dict.fromkeys(("*.fc1", "*.linear1"), "column"),
+    **dict.fromkeys(("*.fc2", "*.linear2"), "row"),
+    "*embed_tokens": "embedding",
+    "*lm_head": "head",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpec:
+    """How a tensor is divided among the processes of a stage.
+
+    Attributes:
+        dim: The dimension that is cut.
+        blocks: Parts of that dimension, each of which is cut: 3 where queries, keys and values lie
+            one after the other.
+    """
+
+    dim: int
+    blocks: int = 1
+
+    def part(self, whole: Tensor, index: int, count: int) -> Tensor:
+        """Return the part of one process of so many."""
+        blocks = whole.chunk(self.blocks, self.dim)
+        return torch.cat([block.chunk(count, self.dim)[index] for block in blocks], self.dim)
+
+    def whole(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the tensor that these are the parts of."""
+        cut = [part.chunk(self.blocks, self.dim) for part in parts]
+        return torch.cat([each for blocks in zip(*cut, strict=True) for each in blocks], self.dim)
+
+
+SPECS: Mapping[Cut, Mapping[str, ShardSpec]] = {
+    "column": {"weight": ShardSpec(0), "bias": ShardSpec(0)},
+    "qkv": {"weight": ShardSpec(0, 3), "bias": ShardSpec(0, 3)},
+    "head": {"weight": ShardSpec(0), "bias": ShardSpec(0)},
+    "row": {"weight": ShardSpec(1)},
+    "embedding": {"weight": ShardSpec(0)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorGroup:
+    """The processes of a stage that share its weights.
+
+    Attributes:
+        group: Their group.
+        index: Which of them this is.
+        count: Their number, T.
+    """
+
+    group: Any
+    index: int
+    count: int
+
+    def enter(self, x: Tensor) -> Tensor:
+        """Hand the same tensor to all parts of a layer; its gradient is the sum of theirs."""
+        function: Any = _Enter
+        entered: Tensor = function.apply(x, self)
+        return entered
+
+    def leave(self, x: Tensor) -> Tensor:
+        """Return the sum over all parts."""
+        function: Any = _Leave
+        left: Tensor = function.apply(x, self)
+        return left
+
+    def gather(self, x: Tensor) -> Tensor:
+        """Put the last dimension together from all parts."""
+        function: Any = _Gather
+        gathered: Tensor = function.apply(x, self)
+        return gathered
+
+    def sum(self, x: Tensor) -> Tensor:
+        total = x.contiguous().clone()
+        dist.all_reduce(total, group=self.group)
+        return total
+
+
+class _Enter(Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, group: TensorGroup) -> Tensor:
+        context.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return context.group.sum(gradients[0]), None
+
+
+class _Leave(Function):
+    @staticmethod
+    def forward(_: Any, x: Tensor, group: TensorGroup) -> Tensor:
+        return group.sum(x)
+
+    @staticmethod
+    def backward(_: Any, *gradients: Any) -> Any:
+        return gradients[0], None
+
+
+class _Gather(Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, group: TensorGroup) -> Tensor:
+        context.group = group
+        parts = [
+            torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(group.count)
+        ]
+        dist.all_gather(parts, x.contiguous(), group=group.group)
+        return torch.cat(parts, -1)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        group = context.group
+        return gradients[0].chunk(group.count, -1)[group.index], None
+
+
+def _column(module: Any, group: TensorGroup, x: Tensor) -> Tensor:
+    return functional.linear(group.enter(x), module.weight, module.bias)
+
+
+def _row(module: Any, group: TensorGroup, x: Tensor) -> Tensor:
+    summed = group.leave(functional.linear(x, module.weight))
+    return summed if module.bias is None else summed + module.bias
+
+
+def _head(module: Any, group: TensorGroup, x: Tensor) -> Tensor:
+    return group.gather(_column(module, group, x))
+
+
+def _embedding(module: Any, group: TensorGroup, ids: Tensor) -> Tensor:
+    rows = module.weight.shape[0]
+    local = ids - rows * group.index
+    is_here = (local >= 0) & (local < rows)
+    found = functional.embedding(local.where(is_here, 0), module.weight)
+    return group.leave(found * is_here.unsqueeze(-1).to(found.dtype))
+
+
+FORWARDS: Mapping[Cut, Callable[[Any, TensorGroup, Tensor], Tensor]] = {
+    "column": _column,
+    "qkv": _column,
+    "row": _row,
+    "head": _head,
+    "embedding": _embedding,
+}
+
+
+def share_weights(
+    model: nn.Module, optimizer: Optimizer, group: TensorGroup, plan: Mapping[str, Cut] | None
+) -> dict[str, ShardSpec]:
+    """Leave this process its part of each weight that the plan names.
+
+    Args:
+        model: The model, still whole.
+        optimizer: Its optimizer, which gets the parts in place of the whole weights.
+        group: The processes of this stage.
+        plan: How modules are cut, by patterns of their names; None for those of well-known models.
+
+    Returns:
+        How each parameter that is divided is, by its name.
+
+    Raises:
+        UnsupportedModel: The plan names no module, or one that cannot be cut like this.
+    """
+    wanted = KNOWN_PLAN if plan is None else plan
+    unknown = [cut for cut in wanted.values() if cut not in CUTS]
+    if unknown:
+        raise UnsupportedModel(f"tensor_plan: {unknown[0]!r} is none of {', '.join(CUTS)}")
+    specs: dict[str, ShardSpec] = {}
+    parts: dict[int, nn.Parameter] = {}
+    for name, module in model.named_modules():
+        cut = next((each for pattern, each in wanted.items() if fnmatchcase(name, pattern)), None)
+        if cut is None:
+            continue
+        refuse_indivisible(name, module, cut, group.count)
+        for kind, spec in SPECS[cut].items():
+            whole = getattr(module, kind, None)
+            if whole is None:
+                continue
+            if id(whole) not in parts:
+                part = spec.part(whole.detach(), group.index, group.count).clone()
+                parts[id(whole)] = nn.Parameter(part, requires_grad=whole.requires_grad)
+            setattr(module, kind, parts[id(whole)])
+            specs[f"{name}.{kind}"] = spec
+        module.forward = partial(FORWARDS[cut], module, group)
+    if not specs:
+        raise UnsupportedModel(
+            "no module has a name that says how its weights can be shared: pass it, as in"
+            ' job.prepare(..., tensor_plan={"*.up": "column", "*.down": "row"}), or set'
+            " limits.layout.tensor to 1"
+        )
+    for options in optimizer.param_groups:
+        options["params"] = [parts.get(id(each), each) for each in options["params"]]
+    return specs
+
+
+def refuse_indivisible(name: str, module: nn.Module, cut: Cut, count: int) -> None:
+    """Raise UnsupportedModel for a module that so many processes cannot share."""
+    wanted = nn.Embedding if cut == "embedding" else nn.Linear
+    if not isinstance(module, wanted):
+        raise UnsupportedModel(
+            f"tensor_plan cuts {name} as {cut}, and it is {type(module).__qualname__}, no"
+            f" {wanted.__name__}: leave it out of the plan"
+        )
+    spec = SPECS[cut]["weight"]
+    weight: Any = module.weight
+    size = weight.shape[spec.dim]
+    if size % (spec.blocks * count):
+        raise UnsupportedModel(
+            f"{name} has {size} {'rows' if spec.dim == 0 else 'columns'}, which {count} processes"
+            f" cannot share: set limits.layout.tensor to a divisor of {size // spec.blocks}"
+        )
