@@ -23,6 +23,7 @@ def troupes(postgres: EmbeddedPostgres) -> Iterator[tuple[ProcessPoolExecutor, .
         yield one, other
 
 
+@pytest.mark.slow  # `make crash` plays them all
 def test_a_controller_that_dies_after_anything_it_did_changes_nothing_but_time(
     troupes: tuple[ProcessPoolExecutor, ...],
 ) -> None:

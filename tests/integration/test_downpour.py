@@ -94,6 +94,7 @@ def test_a_killed_replicas_samples_are_handed_out_again(tmp_path: Path) -> None:
     assert {report.finished for report in ends.values()} == {"target"}
 
 
+@pytest.mark.slow  # the tests above find what it could
 def test_digits_reach_97_percent_with_a_slow_replica_a_dead_one_and_a_late_one(
     tmp_path: Path,
 ) -> None:
