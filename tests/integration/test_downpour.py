@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scavenger.protocol import ExchangeInterval, Member, StopAtMetric, StopAtProgress, StopRule
 from tests.conductor import FOREVER, Conductor
 from tests.integration import streamed
