@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from scavenger.schemas.jobs import JobPhase
 from tests.acceptance.test_digits_job import held
 from tests.controller import Controller
 
 
+@pytest.mark.slow  # `make crash` and `make replicas` kill it more often
 def test_training_goes_on_and_the_job_ends_right(open_directory: Path) -> None:
     with Controller(open_directory / "killed" / "home") as controller:
         path = open_directory / "killed" / "held"

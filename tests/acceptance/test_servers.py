@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from scavenger.schemas.jobs import JobPhase
 from tests.controller import Controller
@@ -24,6 +25,7 @@ def machine_of(controller: Controller, process: psutil.Process) -> psutil.Proces
     return next(each for each in controller.supervisors() if process in each.children())
 
 
+@pytest.mark.slow  # the agent and the plan have tests of their own
 def test_a_killed_server_is_replaced_and_training_goes_on(
     controller: Controller, open_directory: Path
 ) -> None:

@@ -39,6 +39,7 @@ def checks_of(conductor: Conductor, worker: str) -> tuple[StackCheck, ...]:
     return own[-1].progress.stack_checks
 
 
+@pytest.mark.slow  # `make chaos` changes stacks, too
 def test_the_trajectory_over_stacks_and_resizes_is_that_of_one_eager_process(
     tmp_path: Path,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import getsource, signature
 from itertools import combinations, pairwise
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import clip_grad
 from torch.optim import SGD
 
 from scavenger.layout import Layout
@@ -86,6 +88,12 @@ def test_stages_have_every_weight_and_every_slot_once(stages: int, layers: int) 
     assert list(found) == list(names)
     assert all(torch.equal(found[n], v) for n, v in zip(names, values, strict=True))
     assert sorted(places) == list(range(2 * layers))
+
+
+def test_clipping_takes_its_norm_where_it_is_replaced() -> None:
+    assert "_get_total_norm(" in getsource(clip_grad.clip_grad_norm_)
+    taken = list(signature(clip_grad._get_total_norm).parameters)
+    assert taken == ["tensors", "norm_type", "error_if_nonfinite", "foreach"]
 
 
 class NoChain(nn.Module):

@@ -8,6 +8,7 @@ each joins the processes of its own position in the other workers.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -234,7 +235,7 @@ class FollowingSession(Session):
 
     def __init__(self, settings: WorkerEnv, *, deterministic: bool = False) -> None:
         super().__init__(deterministic=deterministic)
-        self.settings = settings
+        self.settings, self.process = settings, os.getpid()
         self.strategy: TrainingStrategy | None = None
         self.link: LeaderLink | None = None
         self.directive: Directive | None = None
@@ -249,7 +250,9 @@ class FollowingSession(Session):
         """Record nothing: the leading process logs."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Leave the other processes of this worker."""
+        """Leave the other processes of this worker; a process that the script forked does not."""
+        if os.getpid() != self.process:
+            return
         if self.strategy is not None:
             self.strategy.close()
         if self.link is not None:

@@ -46,7 +46,7 @@ def open_stage(context: StrategyContext, shared: SharedModel) -> ModelStage:
     """
     layout, model, optimizer = shared.layout, context.model, context.optimizer
     if find_device(model.parameters()).type != "cpu":
-        raise UnsupportedModel("models are shared on CPUs only so far: set limits.layout to 1")
+        raise UnsupportedModel("models are shared on CPUs only so far: leave limits.layout out")
     if context.micro_batches > 1:
         raise UnsupportedModel(
             "job.step makes the micro-batches: leave micro_batches= out of job.prepare, and set"
