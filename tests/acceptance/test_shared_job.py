@@ -1,0 +1,62 @@
+"""The example whose workers share a model: alone, and as a job that loses a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from scavenger.job.validation import parse_job
+from scavenger.layout import Layout
+from scavenger.schemas.jobs import JobPhase
+from tests.bench.example import EXAMPLES
+from tests.controller import Controller
+
+EXAMPLE = EXAMPLES / "digits-pipeline"
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """Return the example's job, with the Python of the tests."""
+    read: dict[str, Any] = yaml.safe_load((EXAMPLE / "job.yaml").read_text())
+    read["run"] = {"command": [sys.executable, "train.py"], "directory": str(EXAMPLE)}
+    return {**read, **changes}
+
+
+def test_the_example_trains_alone_and_its_job_shares_the_model() -> None:
+    assert parse_job((EXAMPLE / "job.yaml").read_text()).layout == Layout(2, micro_batches=4)
+    shorter = (EXAMPLE / "train.py").read_text().replace("epochs=60", "epochs=2")
+    said = subprocess.run(
+        [sys.executable, "-c", shorter], capture_output=True, text=True, check=True
+    ).stdout
+    assert said.startswith("iteration 0: accuracy 0.")
+
+
+@pytest.mark.slow
+def test_the_example_reaches_its_target_and_the_next_job_needs_no_search(
+    controller: Controller,
+) -> None:
+    first = controller.finished(controller.submit(document()))
+    assert first.phase is JobPhase.SUCCEEDED, first.reason
+    again = controller.finished(controller.submit(document()))
+    assert again.phase is JobPhase.SUCCEEDED, again.reason
+
+
+@pytest.mark.slow
+def test_a_killed_process_restarts_its_worker_while_the_other_one_trains(
+    controller: Controller,
+) -> None:
+    target = {"metric": "accuracy", "goal": 0.999, "max_epochs": 900, "at_batch": 64}
+    limits = {**document()["limits"], "workers": 2, "batch": 64}
+    key = {"key": "digits-pipeline/killed", "dataset_size": 1437}
+    job = controller.submit(document(model=key, target=target, limits=limits))
+    controller.wait(lambda: controller.job(job).phase is JobPhase.TRAINING)
+    controller.trainers()[-1].kill()
+    controller.wait(lambda: any(event.kind == "restart" for event in controller.events(job)))
+    # It trains with one worker first, and with both once the other is back.
+    controller.wait(lambda: [r.after.workers for r in controller.curve(job).resizes][-2:] == [1, 2])
+    assert all(each.iterations_lost in (0, None) for each in controller.curve(job).resizes)
+    assert controller.ask("POST", f"/v1/jobs/{job}/actions/cancel").status_code < 300
+    assert controller.finished(job).phase is JobPhase.CANCELLED
