@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shutil
 import signal
-import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 
 from scavenger.layout import Layout
 from tests.chaos.trainee import DUMP
 from tests.chaos.zygote import Forked
 from tests.conductor import Start
+from tests.integration.shared import start_processes
 
 TO_ALL = (signal.SIGCONT, DUMP)
 
@@ -65,18 +64,4 @@ def launch_shared(
     launch: Callable[[Start], Forked], layout: Layout, random: Random
 ) -> Callable[[Start], SharedWorker]:
     """Return what starts a worker with a layout."""
-
-    def start(one: Start) -> SharedWorker:
-        place = tempfile.mkdtemp(prefix="scavenger-")
-        started = []
-        for position in range(layout.processes):
-            ours = {
-                "SCAVENGER_LAYOUT": str(layout),
-                "SCAVENGER_POSITION": str(position),
-                "SCAVENGER_PROCESSES": place,
-            }
-            log = one.log if position == 0 else one.log.with_suffix(f".{position}.log")
-            started.append(launch(replace(one, environment={**one.environment, **ours}, log=log)))
-        return SharedWorker(started, place, random)
-
-    return start
+    return lambda one: SharedWorker(*start_processes(launch, layout, one), random)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from torch.optim import SGD, AdamW, Optimizer
 from scavenger.layout import Layout
 from tests.conductor import Process, Start, spawn
 from worker_agent.pytorch.layouts.tensor import SPECS, Cut
+
+P = TypeVar("P", bound=Process)
 
 SAMPLES, TOKENS, CLASSES, WIDTH = 96, 12, 4, 8
 PLAN: dict[str, Cut] = {
@@ -113,15 +116,17 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
 class WorkerProcesses:
     """The processes of one worker, as its supervisor starts them."""
 
-    def __init__(self, processes: Sequence[Process]) -> None:
-        self.processes = processes
+    def __init__(self, processes: Sequence[Process], place: str) -> None:
+        self.processes, self.place = processes, place
 
     def poll(self) -> int | None:
         codes = [process.poll() for process in self.processes]
         return next((code for code in codes if code), codes[0])
 
     def wait(self) -> int:
-        return max(process.wait() for process in self.processes)
+        code = max(process.wait() for process in self.processes)
+        shutil.rmtree(self.place, ignore_errors=True)
+        return code
 
     def kill(self) -> None:
         for process in self.processes:
@@ -133,18 +138,21 @@ class WorkerProcesses:
 
 def start_with(layout: Layout) -> Callable[[Start], WorkerProcesses]:
     """Return what starts a worker with a layout."""
+    return lambda one: WorkerProcesses(*start_processes(spawn, layout, one))
 
-    def start(one: Start) -> WorkerProcesses:
-        place = tempfile.mkdtemp(prefix="scv-")
-        started = []
-        for position in range(layout.processes):
-            ours = {
-                "SCAVENGER_LAYOUT": str(layout),
-                "SCAVENGER_POSITION": str(position),
-                "SCAVENGER_PROCESSES": place,
-            }
-            log = one.log.with_suffix(f".{position}.log")
-            started.append(spawn(replace(one, environment={**one.environment, **ours}, log=log)))
-        return WorkerProcesses(started)
 
-    return start
+def start_processes(
+    launch: Callable[[Start], P], layout: Layout, one: Start
+) -> tuple[list[P], str]:
+    """Start the processes of a worker; returns them and the directory where they meet."""
+    place = tempfile.mkdtemp(prefix="scavenger-")  # a socket's path must be short
+    started = []
+    for position in range(layout.processes):
+        ours = {
+            "SCAVENGER_LAYOUT": str(layout),
+            "SCAVENGER_POSITION": str(position),
+            "SCAVENGER_PROCESSES": place,
+        }
+        log = one.log if position == 0 else one.log.with_suffix(f".{position}.log")
+        started.append(launch(replace(one, environment={**one.environment, **ours}, log=log)))
+    return started, place

@@ -119,5 +119,7 @@ def test_what_cannot_be_cut_is_refused_by_name() -> None:
     stranger = SGD([*model.parameters(), nn.Parameter(torch.ones(1))], lr=0.1)
     with pytest.raises(UnsupportedModel, match="parameters that belong to no block"):
         cut_model(model, stranger, [model.first, model.last], 1)
-    with pytest.raises(UnsupportedModel, match="0 would see the samples of one micro-batch only"):
-        refuse_batch_statistics(nn.Sequential(nn.BatchNorm1d(2)))
+    for keeps in (True, False):
+        normed = nn.Sequential(nn.BatchNorm1d(2, track_running_stats=keeps))
+        with pytest.raises(UnsupportedModel, match="0 would see the samples of one micro-batch"):
+            refuse_batch_statistics(normed)

@@ -145,7 +145,7 @@ def refuse_shared_tensors(cut: Sequence[Sequence[nn.Module]], names: dict[int, s
 def refuse_batch_statistics(model: nn.Module) -> None:
     """Raise UnsupportedModel if the model's batch statistics would be of micro-batches."""
     for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and module.track_running_stats:
+        if isinstance(module, _BatchNorm):
             raise UnsupportedModel(
                 f"{name} would see the samples of one micro-batch only: set"
                 " limits.layout.micro_batches to 1, or use a norm without batch statistics"
