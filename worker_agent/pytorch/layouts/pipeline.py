@@ -37,7 +37,8 @@ class PipelineSteps:
         self.reducer = reducer
         self.is_first = world.stage == 0
         self.is_last = world.stage == world.layout.pipeline - 1
-        self.schedules: dict[tuple[int, ...], Schedule1F1B | ScheduleGPipe] = {}
+        self.schedule: Schedule1F1B | ScheduleGPipe | None = None
+        self.scheduled: tuple[int, ...] = ()  # what it was built for
         self.parts = 1
         self.noise_every = self.iterations = 0
 
@@ -99,7 +100,7 @@ class PipelineSteps:
         Sums of micro-batches' gradients travel, so each loss is divided here and not afterwards.
         """
         shape = (self.parts, self.blocks.training, *inputs.shape)
-        if shape not in self.schedules:
+        if self.schedule is None or shape != self.scheduled:
             stage = PipelineStage(
                 self.blocks,
                 self.world.stage,
@@ -109,9 +110,9 @@ class PipelineSteps:
             )
             # PyTorch's 1F1B refuses fewer micro-batches than stages; with them GPipe does the same.
             kind = Schedule1F1B if self.parts >= stage.num_stages else ScheduleGPipe
-            made = kind(stage, self.parts, loss_fn=self._part_of_loss, scale_grads=False)
-            self.schedules = {shape: made}
-        return self.schedules[shape]
+            self.scheduled = shape
+            self.schedule = kind(stage, self.parts, loss_fn=self._part_of_loss, scale_grads=False)
+        return self.schedule
 
     def _part_of_loss(self, outputs: Any, targets: Any) -> Tensor:
         loss = self.loss(outputs, targets) / self.parts
