@@ -2,7 +2,7 @@
 
 A *worker* trains one copy of the model, and is what a batch is divided among: K workers share a
 global batch. It has P·T·S processes, all on its own machine, one after another in the order of
-pipeline stages and then of tensor shards.
+pipeline stages, then of tensor shards, then of those that divide weights and batch.
 """
 
 from __future__ import annotations
@@ -66,6 +66,14 @@ class Layout:
     def batch_parts_per_worker(self) -> int:
         """Parts of one size that a worker's share of the batch must divide into, S·M."""
         return self.shard * self.micro_batches
+
+    @property
+    def has_noise_of_parts(self) -> bool:
+        """Whether micro-batches are shards that noise is measured by, so that none need be cut.
+
+        With S > 1 their gradients add up before each process gets its part of them.
+        """
+        return self.micro_batches > 1 and self.shard == 1
 
     @property
     def is_plain(self) -> bool:

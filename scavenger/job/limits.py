@@ -120,11 +120,13 @@ class LayoutSpec(SpecModel):
     Attributes:
         pipeline: Stages that the model's blocks are cut into.
         tensor: Processes that share the large weights of each stage.
+        shard: Processes that each keep a part of all weights and train on a part of the batch.
         micro_batches: Parts of a local batch that follow each other through the stages.
     """
 
     pipeline: Annotated[int, Strict(), Field(ge=1, le=MAX_STAGES)] = Field(1, examples=[2])
     tensor: Annotated[int, Strict(), Field(ge=1, le=MAX_SHARDS)] = Field(1, examples=[2])
+    shard: Annotated[int, Strict(), Field(ge=1, le=MAX_SHARDS)] = Field(1, examples=[2])
     micro_batches: Annotated[int, Strict(), Field(ge=1, le=MAX_MICRO_BATCHES)] = Field(
         1, examples=[4]
     )
@@ -142,7 +144,7 @@ class LayoutSpec(SpecModel):
     @property
     def layout(self) -> Layout:
         """The same as the library's value."""
-        return Layout(self.pipeline, self.tensor, micro_batches=self.micro_batches)
+        return Layout(self.pipeline, self.tensor, self.shard, self.micro_batches)
 
 
 class Limits(SpecModel):

@@ -150,6 +150,7 @@ def test_a_cancelled_job_leaves_no_machine(controller: Controller) -> None:
     controller.wait(lambda: not controller.trainers())
 
 
+@pytest.mark.slow  # a minute of processor time for another model
 def test_the_gpt_example_trains_on_two_workers_for_some_iterations(controller: Controller) -> None:
     directory = EXAMPLE.parent / "gpt"
     document: dict[str, Any] = yaml.safe_load((directory / "job.yaml").read_text())

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from scavenger.layout import Layout
 from tests.chaos.networks import SAMPLES, SEED, find_network
 from tests.chaos.script import EPOCHS, Script
+from tests.chaos.shared_workers import PLAN
+from tests.integration.shared import join_weights
 from worker_agent.sampler import SampleOrder, SampleRange
 
 CLOSE = 1e-9
@@ -86,8 +89,8 @@ class Diaries:
     endings: tuple[Ending, ...]
 
 
-def read(directory: Path) -> Diaries:
-    """Read all diaries; the last line of a killed worker may be half a line."""
+def read(directory: Path, layout: Layout) -> Diaries:
+    """Read the diaries of workers with a layout; a killed one may have written half a line."""
     attempts, endings = [], []
     for path in sorted(directory.glob("*.jsonl")):
         for line in path.read_text().splitlines():
@@ -96,9 +99,14 @@ def read(directory: Path) -> Diaries:
             except ValueError:
                 continue
             if "ended" in row:
-                weights = list(row["weights"])
-                for part in sorted(directory.glob(f"{path.stem}.*.part")):  # of later stages
-                    weights += json.loads(part.read_text())
+                weights = row["weights"]
+                if not layout.is_plain:
+                    stem, places = path.stem, range(layout.processes)
+                    parts = [directory / f"{stem}.{place}.part" for place in places]
+                    if not all(part.exists() for part in parts):  # one was struck as it ended
+                        continue
+                    own = [json.loads(part.read_text()) for part in parts]
+                    weights = join_weights(own, layout, PLAN)
                 endings.append(Ending(path.stem, row["ended"], row["samples"], tuple(weights)))
                 continue
             turn, members = (row["turn"][0], row["turn"][1]), tuple(row["members"])

@@ -252,7 +252,7 @@ def play(script: Script, directory: Path, zygote: Zygote) -> Outcome:
     one = Play(script, directory, zygote)
     is_done = one.run()
     outcome = Outcome(script.seed, fired=one.fired, duration=time.monotonic() - began)
-    diaries = judge.read(directory)
+    diaries = judge.read(directory, script.layout)
     outcome.wrong = [*failures(one), *refusals(one), *judge.verdict(script, diaries)]
     if not is_done:
         outcome.wrong.insert(0, f"not done after {one.patience:.0f} s")

@@ -16,7 +16,13 @@ EPOCHS = 16
 # Of half of the jobs in PyTorch each step has one of these, which compute what eager does.
 STACKS = (EAGER_NAME, "fused", "compiled_whole", "compiled_whole+fused")
 # Of a third of the jobs in PyTorch each worker is two processes that share the model.
-LAYOUTS = (Layout(2), Layout(2, micro_batches=2), Layout(2, micro_batches=3))
+LAYOUTS = (
+    Layout(2),
+    Layout(2, micro_batches=2),
+    Layout(2, micro_batches=3),
+    Layout(tensor=2),
+    Layout(shard=2),
+)
 SHARED = 1 / 3
 SAME = 0.15  # of the steps surely keep their number of workers: who they are changes, or the batch
 MIDST = 0.06  # seconds after a Directive is out: the change is under way

@@ -12,7 +12,9 @@ from tests.chaos.trainee import DUMP
 from tests.chaos.zygote import Forked
 from tests.conductor import Start
 from tests.integration.shared import start_processes
+from worker_agent.pytorch.layouts.tensor import Cut
 
+PLAN: dict[str, Cut] = {"0": "column", "3": "row"}  # of the layers of `TorchNetwork`
 TO_ALL = (signal.SIGCONT, DUMP)
 
 

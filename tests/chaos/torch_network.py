@@ -13,6 +13,8 @@ from torch._dynamo import lookup_backend
 import worker_agent.pytorch.all_reduce  # before the fork
 import worker_agent.pytorch.layouts.stage  # noqa: F401
 from tests.chaos.networks import HALF_LIFE, SAMPLES, SEED
+from tests.chaos.shared_workers import PLAN
+from tests.integration.shared import own_weights
 from worker_agent.pytorch.stacks.code_cache import platform_facts
 from worker_agent.pytorch.stacks.compiled import Compiled
 from worker_agent.pytorch.state import seed_iteration
@@ -53,7 +55,9 @@ class TorchNetwork:
     def prepare(self, job: Any) -> None:
         self.is_shared = "SCAVENGER_LAYOUT" in os.environ
         loss = nn.functional.cross_entropy if self.is_shared else None
-        job.prepare(self.model, self.optimizer, scheduler=self.scheduler, loss=loss)
+        job.prepare(
+            self.model, self.optimizer, scheduler=self.scheduler, loss=loss, tensor_plan=PLAN
+        )
 
     def pass_batch(self, job: Any, indices: Any) -> None:
         if self.is_shared:
@@ -73,6 +77,10 @@ class TorchNetwork:
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad()
+
+    def own_weights(self) -> dict[str, list[Any]]:
+        """Return what this process has of each weight."""
+        return own_weights(self.model)
 
     def weights(self) -> list[float]:
         parameters = [each.detach().flatten() for each in self.model.parameters()]

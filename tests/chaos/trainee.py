@@ -36,7 +36,7 @@ def main() -> None:
     network = find_network(os.environ["FRAMEWORK"])(float(os.environ["DROPOUT"]))
     worker = os.environ["SCAVENGER_WORKER"]
     if (position := os.environ.get("SCAVENGER_POSITION", "0")) != "0":
-        follow(network, Path(f"{worker}.{position}.part"), pace)
+        follow(network, part_path(worker, position), pace)
         return
     with (
         open(f"{worker}.jsonl", "w", buffering=1) as out,
@@ -49,7 +49,11 @@ def main() -> None:
             network.pass_batch(job, indices)
             network.step()
             time.sleep(pace)
-        end = {"ended": job.finished, "samples": job.samples, "weights": network.weights()}
+        is_shared = "SCAVENGER_LAYOUT" in os.environ
+        if is_shared:
+            part_path(worker, position).write_text(json.dumps(network.own_weights()))
+        weights = [] if is_shared else network.weights()
+        end = {"ended": job.finished, "samples": job.samples, "weights": weights}
         out.write(json.dumps(end) + "\n")
 
 
@@ -61,7 +65,12 @@ def follow(network: Any, part: Path, pace: float) -> None:
             network.pass_batch(job, indices)
             network.step()
             time.sleep(pace)
-        part.write_text(json.dumps(network.weights()))
+        part.write_text(json.dumps(network.own_weights()))
+
+
+def part_path(worker: str, position: str) -> Path:
+    """Return the file with what one of several processes has of the weights in the end."""
+    return Path(f"{worker}.{position}.part")
 
 
 def describe(job: Any, indices: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -15,7 +15,9 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from scavenger.layout import Layout
 from tests.conductor import Process, Start, spawn
-from worker_agent.pytorch.layouts.tensor import SPECS, Cut
+from worker_agent.pytorch.layouts.sharded import local_part
+from worker_agent.pytorch.layouts.stage_state import BY_ROWS
+from worker_agent.pytorch.layouts.tensor import SPECS, Cut, ShardSpec
 
 P = TypeVar("P", bound=Process)
 
@@ -83,12 +85,42 @@ def make_model() -> nn.Sequential:
     return nn.Sequential(Tokens(), Mix(), Pair(), Scores()).double()
 
 
-def own_part(name: str, whole: Tensor, shard: int, count: int) -> Tensor:
-    """Return what one of the processes that share a weight has of it."""
+def find_spec(name: str, layout: Layout, plan: Mapping[str, Cut]) -> ShardSpec | None:
+    """Return how a weight is divided among tensor shards; None if each has it whole."""
     module, _, kind = name.rpartition(".")
-    cut = next((cut for pattern, cut in PLAN.items() if fnmatchcase(module, pattern)), None)
-    spec = None if cut is None or count == 1 else SPECS[cut].get(kind)
-    return whole if spec is None else spec.part(whole, shard, count)
+    cut = next((cut for pattern, cut in plan.items() if fnmatchcase(module, pattern)), None)
+    return None if cut is None or layout.tensor == 1 else SPECS[cut].get(kind)
+
+
+def own_part(name: str, whole: Tensor, position: int, layout: Layout) -> Tensor:
+    """Return what one of the processes that share a weight has of it."""
+    place, row = divmod(position, layout.shard)
+    spec = find_spec(name, layout, PLAN)
+    part = whole if spec is None else spec.part(whole, place % layout.tensor, layout.tensor)
+    return BY_ROWS.part(part, row, layout.shard)
+
+
+def join_weights(
+    processes: Sequence[Mapping[str, Any]], layout: Layout, plan: Mapping[str, Cut]
+) -> list[float]:
+    """Return all weights of a model, stage by stage, from what its processes have."""
+    size, joined = layout.tensor * layout.shard, []
+    for low in range(0, layout.processes, size):
+        stage = processes[low : low + size]
+        for name in stage[0]:
+            parts = [torch.tensor(each[name], dtype=torch.float64) for each in stage]
+            columns = [
+                BY_ROWS.whole(parts[at : at + layout.shard]) for at in range(0, size, layout.shard)
+            ]
+            spec = find_spec(name, layout, plan)
+            joined += (columns[0] if spec is None else spec.whole(columns)).flatten().tolist()
+    return joined
+
+
+def own_weights(model: nn.Module) -> dict[str, list[Any]]:
+    """Return what this process has of each parameter."""
+    parts = {name: local_part(each) for name, each in model.named_parameters()}
+    return {name: each.tolist() for name, each in parts.items()}
 
 
 def make_optimizer(name: str, model: nn.Module) -> Optimizer:

@@ -18,7 +18,7 @@ def zygote() -> Iterator[Zygote]:
         yield zygote
 
 
-@pytest.mark.parametrize("seed", [4, 11, 40, 66])
+@pytest.mark.parametrize("seed", [4, 11, 22, 24, 66])  # 11, 22 and 24: P = 2, S = 2, T = 2
 def test_a_job_under_faults_ends_with_the_weights_of_one_without(
     tmp_path: Path, zygote: Zygote, seed: int
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inspect import getsource, signature
 from itertools import combinations, pairwise
+from statistics import fmean
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from worker_agent.pytorch.layouts.chain import (
     keep_stage,
     refuse_batch_statistics,
 )
-from worker_agent.pytorch.layouts.pipeline import micro_batch_count
+from worker_agent.pytorch.layouts.pipeline import micro_batch_count, share_of_batch
 
 layouts = st.builds(
     lambda pipeline, tensor, shard, parts: Layout(
@@ -53,6 +54,15 @@ def test_no_cut_has_a_smaller_largest_stage(sizes: list[int], data: st.DataObjec
     every = combinations(range(1, len(sizes)), stages - 1)
     assert len(found) == stages + 1
     assert largest(found) == min(largest([0, *inner, len(sizes)]) for inner in every)
+
+
+@given(st.integers(1, 60), st.integers(1, 9))
+def test_shares_of_a_batch_weigh_like_their_samples(samples: int, count: int) -> None:
+    """The plain mean over processes of their weighted means is the mean over the batch."""
+    values = [float(number**2) for number in range(samples)]
+    shares = [share_of_batch(samples, index, count) for index in range(count)]
+    means = [fmean(values[share.samples]) * share.weight for share in shares]
+    assert fmean(means) == pytest.approx(fmean(values), rel=1e-12)
 
 
 @given(st.integers(1, 200), st.integers(1, 40))
@@ -122,4 +132,6 @@ def test_what_cannot_be_cut_is_refused_by_name() -> None:
     for keeps in (True, False):
         normed = nn.Sequential(nn.BatchNorm1d(2, track_running_stats=keeps))
         with pytest.raises(UnsupportedModel, match="0 would see the samples of one micro-batch"):
-            refuse_batch_statistics(normed)
+            refuse_batch_statistics(normed, Layout(2, micro_batches=2))
+        with pytest.raises(UnsupportedModel, match="samples of one process only"):
+            refuse_batch_statistics(normed, Layout(shard=2))

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import SGD
 
+from scavenger.layout import Layout
 from worker_agent.errors import StateRefused, UnsupportedModel
 from worker_agent.pytorch.layouts.chain import StagePart
-from worker_agent.pytorch.layouts.stage_state import WholeState
+from worker_agent.pytorch.layouts.stage_state import BY_ROWS, WholeState
 from worker_agent.pytorch.layouts.tensor import Cut, ShardSpec, TensorGroup, share_weights
 
 specs = st.builds(ShardSpec, st.integers(0, 1), st.integers(1, 3))
@@ -33,9 +34,18 @@ def test_parts_of_a_weight_make_the_whole(
     assert sum(part.numel() for part in parts) == whole.numel()
 
 
-@given(st.integers(1, 3), st.integers(1, 3), st.data())
+@given(st.integers(1, 6), st.integers(1, 8))
+def test_rows_are_divided_as_pytorch_divides_them(rows: int, count: int) -> None:
+    """``fully_shard`` divides like ``chunk``; the last processes may have less, or nothing."""
+    whole = torch.arange(2.0 * rows).view(rows, 2)
+    parts = [BY_ROWS.part(whole, index, count) for index in range(count)]
+    assert all(torch.equal(*pair) for pair in zip(parts, whole.chunk(count), strict=False))
+    assert torch.equal(BY_ROWS.whole(parts), whole)
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.data())
 def test_states_of_all_processes_make_that_of_the_model_and_back(
-    stages: int, tensor: int, data: st.DataObject
+    stages: int, tensor: int, shard: int, data: st.DataObject
 ) -> None:
     shards: dict[str, ShardSpec] = {}
     whole: dict[str, dict[str, Tensor]] = {"parameters": {}, "buffers": {}}
@@ -53,8 +63,9 @@ def test_states_of_all_processes_make_that_of_the_model_and_back(
         known = frozenset([*names, f"{stage}.seen"])
         parts.append(StagePart(known, places, tuple(names)))
     state = {**whole, "optimizer": {"kind": "any", "slots": slots}, "carried": {"at": 1}}
-    made = WholeState(tuple(parts), shards, tensor)
-    own = [made.part(state, position) for position in range(stages * tensor)]
+    layout = Layout(stages, tensor, shard)
+    made = WholeState(tuple(parts), shards, layout)
+    own = [made.part(state, position) for position in range(layout.processes)]
     joined = made.join(own)
     for kind in whole:
         assert list(joined[kind]) == list(whole[kind])

@@ -108,7 +108,7 @@ class AllReduceStrategy:
             TrainingState(model, optimizer, context.extra_state) if stage is None else stage.state
         )
         self.reducer = Reducer(
-            model.parameters(),
+            self.state.named_parameters().values(),
             micro_batches=context.micro_batches,
             should_abort=self._should_abort_collective,
             on_work=context.on_work,
@@ -373,7 +373,7 @@ class AllReduceStrategy:
         Raises:
             StateRefused: The layout here differs from the first member's.
         """
-        mine = {name: comparable_strides(p) for name, p in self.state.model.named_parameters()}
+        mine = {name: comparable_strides(p) for name, p in self.state.named_parameters().items()}
         layout = to_json(mine)
         digest = int.from_bytes(blake2b(layout, digest_size=7).digest())
         facts = torch.tensor([digest, int(self.reducer.clock.is_late)])

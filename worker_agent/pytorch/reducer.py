@@ -513,6 +513,13 @@ class Reducer:
         self.micro_batches = self.passes_left = count if as_shards else 1
         self.silent_passes = 0 if as_shards else count - 1
 
+    def take_pass(self) -> None:
+        """Take the gradients of a backward pass that is over and has called no hook."""
+        if self.is_active:
+            self._notify_work(is_called_by_script=False)
+            self._rewind(sent=self.next_bucket)
+            self._backward_ends()
+
     def _silent_pass_ends(self) -> None:
         self.silent_passes -= 1
         self.backward = None

@@ -160,9 +160,10 @@ class TrainingState:
 
     def _kinds(self) -> dict[str, dict[str, Tensor]]:
         """Return what the optimizer and the passes change, by kind and name."""
-        known = {id(parameter) for parameter in self.model.parameters()}
+        parameters = self.named_parameters()
+        known = {id(parameter) for parameter in parameters.values()}
         return {
-            "parameters": {name: p.data for name, p in self.model.named_parameters()},
+            "parameters": {name: p.data for name, p in parameters.items()},
             "buffers": {name: b.data for name, b in self.model.named_buffers()},
             "others": {
                 str(place): parameter.data
@@ -170,6 +171,10 @@ class TrainingState:
                 if id(parameter) not in known
             },
         }
+
+    def named_parameters(self) -> Mapping[str, Tensor]:
+        """Return the model's parameters by name, as the optimizer has them."""
+        return dict(self.model.named_parameters())
 
     def _weights(self) -> dict[str, Tensor]:
         """Return the same by the names the tree gives them."""

@@ -186,8 +186,7 @@ class ElasticSession(JobSession[TrainingStrategy]):
 
     def _may_split(self, mine: SampleRange) -> bool:
         directive = self._current_directive
-        # Micro-batches are shards already.
-        is_cut = Layout.parse(self.settings.layout).micro_batches > 1
+        is_cut = Layout.parse(self.settings.layout).has_noise_of_parts
         is_alone = directive.config.workers == 1 and not is_cut
         return is_alone and mine.count > 1 and directive.split_every > 0
 

@@ -88,10 +88,7 @@ class LeaderLink:
 
     def __init__(self, directory: Path, position: int, secret: str) -> None:
         self.inbox: deque[Any] = deque()
-        address = directory / ADDRESS
-        while not address.exists():  # the leading process may start later; the supervisor watches
-            time.sleep(MEETING_POLL)
-        self.link = connection.Client(str(address), "AF_UNIX", authkey=secret.encode() or None)
+        self.link = connect(str(directory / ADDRESS), secret)
         self.link.send(position)
 
     def receive(self) -> Any:
@@ -121,6 +118,18 @@ class LeaderLink:
 
     def close(self) -> None:
         self.link.close()
+
+
+def connect(address: str, secret: str) -> connection.Connection[Any, Any]:
+    """Connect to the leading process, which may start later; the supervisor watches.
+
+    The address exists a moment before the leading process listens to it.
+    """
+    while True:
+        try:
+            return connection.Client(address, "AF_UNIX", authkey=secret.encode() or None)
+        except (FileNotFoundError, ConnectionRefusedError):
+            time.sleep(MEETING_POLL)
 
 
 def lost(position: int, error: Exception) -> ProcessLost:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from scavenger.layout import Layout
 from worker_agent.errors import UnsupportedModel
 from worker_agent.pytorch.optimizer_hooks import PicklableForwardHook
 from worker_agent.pytorch.state import optimized_parameters
@@ -142,13 +143,14 @@ def refuse_shared_tensors(cut: Sequence[Sequence[nn.Module]], names: dict[int, s
                 )
 
 
-def refuse_batch_statistics(model: nn.Module) -> None:
-    """Raise UnsupportedModel if the model's batch statistics would be of micro-batches."""
+def refuse_batch_statistics(model: nn.Module, layout: Layout) -> None:
+    """Raise UnsupportedModel if the model's batch statistics would be of parts of a batch."""
+    what, field = ("micro-batch", "micro_batches") if layout.shard == 1 else ("process", "shard")
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm):
             raise UnsupportedModel(
-                f"{name} would see the samples of one micro-batch only: set"
-                " limits.layout.micro_batches to 1, or use a norm without batch statistics"
+                f"{name} would see the samples of one {what} only: set limits.layout.{field} to 1,"
+                " or use a norm without batch statistics"
             )
 
 

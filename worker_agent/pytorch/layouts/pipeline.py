@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.utils._pytree import tree_map
 
+from worker_agent.pytorch.layouts.sharded import ShardedWeights
 from worker_agent.pytorch.layouts.world import WorkerWorld
 from worker_agent.pytorch.reducer import Reducer
 
@@ -23,6 +26,7 @@ class PipelineSteps:
         loss: Mean loss over a batch, from outputs and targets.
         scaler: The script's ``GradScaler``, if any.
         reducer: What averages the gradients with other workers.
+        weights: The stage's weights, where several processes have parts of them.
     """
 
     def __init__(
@@ -32,14 +36,15 @@ class PipelineSteps:
         loss: Callable[[Any, Any], Tensor],
         scaler: Any,
         reducer: Reducer,
+        weights: ShardedWeights | None = None,
     ) -> None:
         self.world, self.blocks, self.loss, self.scaler = world, stage, loss, scaler
-        self.reducer = reducer
+        self.reducer, self.weights = reducer, weights
         self.is_first = world.stage == 0
         self.is_last = world.stage == world.layout.pipeline - 1
         self.schedule: Schedule1F1B | ScheduleGPipe | None = None
         self.scheduled: tuple[int, ...] = ()  # what it was built for
-        self.parts = 1
+        self.parts, self.weight = 1, 1.0
         self.noise_every = self.iterations = 0
 
     def begin_generation(self, noise_every: int) -> None:
@@ -48,11 +53,39 @@ class PipelineSteps:
 
     def step(self, inputs: Tensor, targets: Any) -> Tensor:
         """Train on a batch, which every process of the worker passes; returns its loss."""
-        self.parts = micro_batch_count(len(inputs), self.world.layout.micro_batches)
-        every = self.noise_every if self.reducer.workers == 1 else 0
-        is_noisy = self.iterations % every == 0 if every else False
-        self.reducer.expect_passes(self.parts, as_shards=is_noisy)
+        layout = self.world.layout
+        share = share_of_batch(len(inputs), self.world.shard_index, layout.shard)
+        self.weight, self.parts = share.weight, 1
+        if len(inputs) % layout.shard == 0:  # else the processes would make unequal numbers
+            self.parts = micro_batch_count(len(inputs) // layout.shard, layout.micro_batches)
+        if layout.shard > 1:
+            inputs, targets = tree_map(lambda each: each[share.samples], (inputs, targets))
+        self.reducer.expect_passes(
+            self.parts if self.weights is None else 1, as_shards=self._is_noisy
+        )
         self.iterations += self.reducer.part.is_last
+        if self.weights is None:
+            loss = self._passes(inputs, targets)
+            self.reducer.finish()
+        else:  # gradients of micro-batches add up before their parts are handed out
+            self.weights.begin()
+            loss = self._passes(inputs, targets)
+            self.weights.take_gradients()
+            self.reducer.take_pass()
+            self.reducer.finish()
+            self.weights.show_gradients()
+        is_told = self.is_last and self.world.tensor_index == 0
+        return self.world.total(loss / layout.shard if is_told else torch.zeros_like(loss))
+
+    @property
+    def _is_noisy(self) -> bool:
+        """Whether a lone worker measures noise in this iteration, by its micro-batches."""
+        if self.noise_every == 0 or self.reducer.workers > 1 or self.weights is not None:
+            return False
+        return self.iterations % self.noise_every == 0
+
+    def _passes(self, inputs: Tensor, targets: Any) -> Tensor:
+        """Make all passes of this process; returns the loss of its samples, 0 but in the last."""
         if self.scaler is not None:  # it makes its scale when it is first asked for
             self.scaler.scale(torch.zeros((), device=inputs.device))
         losses: list[Tensor] = []
@@ -67,13 +100,11 @@ class PipelineSteps:
                     schedule.step(*given, target=targets, losses=losses)
                 else:
                     schedule.step(*given)
-        self.reducer.finish()
         loss = torch.zeros((), dtype=torch.float64)
-        if self.is_last:
+        if losses:
             loss = torch.stack([each.detach() for each in losses]).sum().to("cpu", torch.float64)
             if self.scaler is not None:
                 loss /= self.scaler.get_scale()
-        self.world.share(loss, self.world.layout.processes - 1)
         return loss
 
     def predict(self, inputs: Tensor) -> Any:
@@ -81,10 +112,10 @@ class PipelineSteps:
         value = inputs
         with torch.no_grad():
             for stage in range(self.world.layout.pipeline):
-                source = stage * self.world.layout.tensor
+                source = self.world.place(stage)
                 described: list[Any] = [None]
                 if stage == self.world.stage:
-                    value = self.blocks(value)
+                    value = self.blocks(value)  # the whole batch, in each process of the stage
                     described = [(tuple(value.shape), value.dtype)]
                 dist.broadcast_object_list(described, source)
                 if stage != self.world.stage:
@@ -115,9 +146,34 @@ class PipelineSteps:
         return self.schedule
 
     def _part_of_loss(self, outputs: Any, targets: Any) -> Tensor:
-        loss = self.loss(outputs, targets) / self.parts
+        loss = self.loss(outputs, targets) * (self.weight / self.parts)
         scaled: Tensor = loss if self.scaler is None else self.scaler.scale(loss)
         return scaled
+
+
+@dataclass(frozen=True, slots=True)
+class BatchShare:
+    """What one of several processes takes of a batch.
+
+    Attributes:
+        samples: Its samples; at least one.
+        weight: What its mean loss counts in a plain mean over the processes.
+    """
+
+    samples: slice
+    weight: float
+
+
+def share_of_batch(samples: int, index: int, count: int) -> BatchShare:
+    """Return the share of one of so many processes.
+
+    >>> share_of_batch(8, 1, 2)
+    BatchShare(samples=slice(4, 8, None), weight=1.0)
+    """
+    low, high = samples * index // count, samples * (index + 1) // count
+    if low == high:  # every process takes part in gathering: it computes a sample that counts 0
+        return BatchShare(slice(0, 1), 0.0)
+    return BatchShare(slice(low, high), (high - low) * count / samples)
 
 
 def micro_batch_count(samples: int, most: int) -> int:

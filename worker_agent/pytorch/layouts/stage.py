@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from worker_agent.errors import UnsupportedModel
 from worker_agent.frameworks import SharedModel, StrategyContext
 from worker_agent.pytorch.layouts.chain import cut_model, keep_stage, refuse_batch_statistics
 from worker_agent.pytorch.layouts.pipeline import PipelineSteps
+from worker_agent.pytorch.layouts.sharded import ShardedWeights
 from worker_agent.pytorch.layouts.stage_state import StageState, WholeState
 from worker_agent.pytorch.layouts.tensor import ShardSpec, share_weights
 from worker_agent.pytorch.layouts.world import WorkerWorld
@@ -24,18 +27,26 @@ class ModelStage:
         shared: How the worker's processes share the model.
         world: Those processes.
         blocks: The blocks of this process.
+        weights: Their weights, where several processes have parts of them; else None.
         state: Their state.
     """
 
     shared: SharedModel
     world: WorkerWorld
     blocks: nn.Module
+    weights: ShardedWeights | None
     state: StageState
 
     def model_steps(self, context: StrategyContext, reducer: Reducer) -> PipelineSteps:
         """Return what makes the passes of this process."""
-        scaler = context.extra_state.get("scaler")
-        return PipelineSteps(self.world, self.blocks, self.shared.loss, scaler, reducer)
+        return PipelineSteps(
+            self.world,
+            self.blocks,
+            self.shared.loss,
+            context.extra_state.get("scaler"),
+            reducer,
+            self.weights,
+        )
 
 
 def open_stage(context: StrategyContext, shared: SharedModel) -> ModelStage:
@@ -52,8 +63,8 @@ def open_stage(context: StrategyContext, shared: SharedModel) -> ModelStage:
             "job.step makes the micro-batches: leave micro_batches= out of job.prepare, and set"
             " limits.layout.micro_batches"
         )
-    if layout.micro_batches > 1:
-        refuse_batch_statistics(model)
+    if layout.batch_parts_per_worker > 1:
+        refuse_batch_statistics(model, layout)
     world = WorkerWorld(
         layout,
         shared.position,
@@ -67,8 +78,21 @@ def open_stage(context: StrategyContext, shared: SharedModel) -> ModelStage:
         shards = share_weights(model, optimizer, world.tensor_group, shared.tensor_plan)
     cut = cut_model(model, optimizer, shared.blocks, layout.pipeline)
     blocks = keep_stage(model, optimizer, cut, world.stage)
-    if world.shard > 0:
-        world.uncounted = [p for name, p in model.named_parameters() if name not in shards]
-    whole = WholeState(cut.parts, shards, layout.tensor)
-    state = StageState(model, optimizer, context.extra_state, whole, shared.link)
-    return ModelStage(shared, world, blocks, state)
+    weights = None
+    parameters: Mapping[str, Tensor] = dict(model.named_parameters())
+    if layout.shard > 1:
+        parts = chain_of(model, shared.blocks) if layout.pipeline == 1 else cut.stages[world.stage]
+        weights = ShardedWeights(model, blocks, parts, optimizer, world.shard_group)
+        parameters = weights.parameters
+    if world.tensor_index > 0:
+        world.uncounted = [p for name, p in parameters.items() if name not in shards]
+    whole = WholeState(cut.parts, shards, layout)
+    state = StageState(model, optimizer, context.extra_state, parameters, whole, shared.link)
+    return ModelStage(shared, world, blocks, weights, state)
+
+
+def chain_of(model: nn.Module, blocks: Sequence[Any] | None) -> Sequence[nn.Module]:
+    """Return the parts of a model whose weights can be gathered one after the other."""
+    if blocks is not None:
+        return list(blocks)
+    return list(model) if isinstance(model, nn.Sequential) else [model]

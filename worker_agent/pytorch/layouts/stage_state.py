@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from scavenger.layout import Layout
 from worker_agent.errors import ProcessLost, StateRefused
 from worker_agent.pytorch.layouts.chain import StagePart
 from worker_agent.pytorch.layouts.tensor import ShardSpec
@@ -25,6 +26,7 @@ from worker_agent.training.worker_processes import RestoreState
 from worker_agent.transport.process_link import FollowerLinks, LeaderLink
 
 SHARED_KINDS = ("parameters", "buffers")
+BY_ROWS = ShardSpec(0)  # as ``fully_shard`` divides
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,21 @@ class WholeState:
 
     Attributes:
         stages: What each stage has.
-        shards: How parameters are divided among the processes of a stage, by name.
-        tensor: Processes of a stage.
+        shards: How parameters are divided among the tensor shards of a stage, by name.
+        layout: How the processes share the model.
     """
 
     stages: tuple[StagePart, ...]
     shards: Mapping[str, ShardSpec]
-    tensor: int
+    layout: Layout
 
     def join(self, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the state of the whole model from those of all processes, by position."""
         whole = dict(states[0])
         for kind in SHARED_KINDS:
+            join = self._joined if kind == "parameters" else first_of
             whole[kind] = {
-                name: self._joined(name, [state[kind][name] for state in group])
+                name: join(name, [state[kind][name] for state in group])
                 for _, group in self._groups(states)
                 for name in group[0][kind]
             }
@@ -92,12 +95,13 @@ class WholeState:
 
     def part(self, whole: dict[str, Any], position: int) -> dict[str, Any]:
         """Return what one process has of the state of the whole model."""
-        part, shard = self.stages[position // self.tensor], position % self.tensor
-        mine = dict(whole)
+        stage, index = divmod(position, self.layout.tensor * self.layout.shard)
+        part, mine = self.stages[stage], dict(whole)
         for kind in SHARED_KINDS:
             # What is missing stays missing, and is refused where it is needed.
+            own = self._own if kind == "parameters" else unchanged
             mine[kind] = {
-                name: self._own(name, tensor, shard)
+                name: own(name, tensor, index)
                 for name, tensor in whole[kind].items()
                 if name in part.names
             }
@@ -106,7 +110,7 @@ class WholeState:
             **whole["optimizer"],
             "slots": [
                 {
-                    key: self._own(name, value, shard)
+                    key: self._own(name, value, index)
                     if is_like(value, whole["parameters"][name])
                     else value
                     for key, value in slots[place].items()
@@ -127,16 +131,32 @@ class WholeState:
     def _groups(
         self, states: Sequence[dict[str, Any]]
     ) -> Iterator[tuple[StagePart, Sequence[dict[str, Any]]]]:
+        size = self.layout.tensor * self.layout.shard
         for stage, part in enumerate(self.stages):
-            yield part, states[stage * self.tensor : (stage + 1) * self.tensor]
+            yield part, states[stage * size : (stage + 1) * size]
 
     def _joined(self, name: str, parts: Sequence[Any]) -> Any:
+        size = self.layout.shard
+        if size > 1:
+            parts = [BY_ROWS.whole(parts[low : low + size]) for low in range(0, len(parts), size)]
         spec = self.shards.get(name)
         return parts[0] if spec is None else spec.whole(parts)
 
-    def _own(self, name: str, tensor: Tensor, shard: int) -> Tensor:
+    def _own(self, name: str, tensor: Tensor, index: int) -> Tensor:
+        column, row = divmod(index, self.layout.shard)
         spec = self.shards.get(name)
-        return tensor if spec is None else spec.part(tensor, shard, self.tensor).clone()
+        part = tensor if spec is None else spec.part(tensor, column, self.layout.tensor)
+        return BY_ROWS.part(part, row, self.layout.shard).clone()
+
+
+def first_of(_: str, parts: Sequence[Any]) -> Any:
+    """Return a buffer, which all processes of a stage have whole."""
+    return parts[0]
+
+
+def unchanged(_: str, tensor: Tensor, index: int) -> Tensor:
+    """Return a buffer for any process of a stage."""
+    return tensor
 
 
 def is_like(value: object, parameter: Tensor) -> bool:
@@ -151,6 +171,7 @@ class StageState(TrainingState):
         model: The model, of which only the process's part is left.
         optimizer: Its optimizer, with that part's parameters.
         extra_state: As in `TrainingState`.
+        parameters: That part's parameters by name, as the optimizer has them.
         whole: How the states of all processes make that of the whole model.
         link: Connections to the other processes.
     """
@@ -160,11 +181,15 @@ class StageState(TrainingState):
         model: nn.Module,
         optimizer: Optimizer,
         extra_state: Mapping[str, Stateful],
+        parameters: Mapping[str, Tensor],
         whole: WholeState,
         link: FollowerLinks | LeaderLink,
     ) -> None:
         super().__init__(model, optimizer, extra_state)
-        self.whole, self.link = whole, link
+        self.parameters, self.whole, self.link = parameters, whole, link
+
+    def named_parameters(self) -> Mapping[str, Tensor]:
+        return self.parameters
 
     def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
         """Return the state of the whole model; a process that follows sends its own part."""

@@ -53,14 +53,20 @@ class ShardSpec:
     blocks: int = 1
 
     def part(self, whole: Tensor, index: int, count: int) -> Tensor:
-        """Return the part of one process of so many."""
+        """Return the part of one process of so many; without an equal one the last have less."""
         blocks = whole.chunk(self.blocks, self.dim)
-        return torch.cat([block.chunk(count, self.dim)[index] for block in blocks], self.dim)
+        return torch.cat([self._piece(block, index, count) for block in blocks], self.dim)
 
     def whole(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the tensor that these are the parts of."""
         cut = [part.chunk(self.blocks, self.dim) for part in parts]
         return torch.cat([each for blocks in zip(*cut, strict=True) for each in blocks], self.dim)
+
+    def _piece(self, block: Tensor, index: int, count: int) -> Tensor:
+        size = block.shape[self.dim]
+        length = -(-size // count)
+        start = min(index * length, size)
+        return block.narrow(self.dim, start, min(length, size - start))
 
 
 SPECS: Mapping[Cut, Mapping[str, ShardSpec]] = {

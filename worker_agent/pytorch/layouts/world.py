@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grad
 
 from scavenger.layout import Layout
 from worker_agent.errors import UnsupportedModel
+from worker_agent.pytorch.layouts.sharded import local_part
 from worker_agent.pytorch.layouts.tensor import TensorGroup
 from worker_agent.training.worker_processes import GiveUpWaiting
 from worker_agent.transport.process_link import FollowerLinks, LeaderLink
@@ -63,24 +64,26 @@ class WorkerWorld:
             world_size=layout.processes,
             timeout=SILENCE_TIMEOUT,
         )
-        stages, shards = range(layout.pipeline), range(layout.tensor)
-        # Every process takes part in making each group, in this order.
-        rows = [dist.new_group([s * layout.tensor + t for t in shards]) for s in stages]
-        columns = [dist.new_group([s * layout.tensor + t for s in stages]) for t in shards]
-        self.tensor_group = TensorGroup(rows[self.stage], self.shard, layout.tensor)
-        self.pipeline_group = columns[self.shard]
-        # Parameters that all shards have whole count once in a norm: those of the first shard.
+        places = torch.arange(layout.processes)
+        places = places.view(layout.pipeline, layout.tensor, layout.shard)
+        self.stage, self.tensor_index, self.shard_index = (
+            int(each) for each in (places == position).nonzero()[0]
+        )
+        self.pipeline_group = self._group_along(places, 0)
+        row = self._group_along(places, 1)
+        self.tensor_group = TensorGroup(row, self.tensor_index, layout.tensor)
+        self.shard_group = self._group_along(places, 2)
+        # Parameters that all tensor shards have whole count once in a norm: those of the first.
         self.uncounted: list[Tensor] = []
 
-    @property
-    def stage(self) -> int:
-        """The pipeline stage of this process, from 0."""
-        return self.position // self.layout.tensor
-
-    @property
-    def shard(self) -> int:
-        """The tensor shard of this process, from 0."""
-        return self.position % self.layout.tensor
+    def _group_along(self, places: Tensor, axis: int) -> Any:
+        """Return the group of the processes that differ from this one along one axis only."""
+        lines = places.movedim(axis, -1).reshape(-1, places.shape[axis]).tolist()
+        # Every process takes part in making each group, in this order.
+        groups = [dist.new_group(line) for line in lines]
+        return next(
+            group for line, group in zip(lines, groups, strict=True) if self.position in line
+        )
 
     def sum(self, values: Sequence[Tensor]) -> list[float]:
         """Return the sums over the processes of this worker, the same on all of them."""
@@ -89,10 +92,19 @@ class WorkerWorld:
         sums: list[float] = total.tolist()
         return sums
 
+    def total(self, value: Tensor) -> Tensor:
+        """Return the sum of one value over the processes of this worker."""
+        dist.all_reduce(value)
+        return value
+
     def announce_failure(self) -> None:
         """Let the processes that follow this one give up what they wait for."""
         if isinstance(self.link, FollowerLinks):
             self.link.send(GiveUpWaiting())
+
+    def place(self, stage: int) -> int:
+        """Return the position of the first process of a stage."""
+        return stage * self.layout.tensor * self.layout.shard
 
     def share(self, tensor: Tensor, source: int) -> None:
         """Overwrite a tensor with that of one process."""
@@ -106,7 +118,8 @@ class WorkerWorld:
             tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, *rest: Any
         ) -> Tensor:
             twice = {p.grad.data_ptr() for p in self.uncounted if p.grad is not None}
-            once = [each for each in tensors if each.data_ptr() not in twice]
+            own_parts = [local_part(each) for each in tensors]
+            once = [each for each in own_parts if each.data_ptr() not in twice]
             norm: Tensor = own(once, norm_type, False, *rest).to("cpu", torch.float64)
             if math.isinf(norm_type):
                 dist.all_reduce(norm, dist.ReduceOp.MAX)

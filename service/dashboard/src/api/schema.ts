@@ -1656,6 +1656,7 @@ export interface components {
          *     Attributes:
          *         pipeline: Stages that the model's blocks are cut into.
          *         tensor: Processes that share the large weights of each stage.
+         *         shard: Processes that each keep a part of all weights and train on a part of the batch.
          *         micro_batches: Parts of a local batch that follow each other through the stages.
          */
         LayoutSpec: {
@@ -1671,6 +1672,12 @@ export interface components {
              * @example 2
              */
             pipeline: number;
+            /**
+             * Shard
+             * @default 1
+             * @example 2
+             */
+            shard: number;
             /**
              * Tensor
              * @default 1
