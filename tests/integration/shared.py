@@ -28,7 +28,7 @@ PLAN: dict[str, Cut] = {
     "*.out": "row",
     "*.up": "column",
     "*.down": "row",
-    "*.scores": "head",
+    "*.scores": "vocabulary",
 }
 
 
@@ -79,10 +79,20 @@ class Scores(nn.Module):
         return scores
 
 
-def make_model() -> nn.Sequential:
-    """Return the same model in every process."""
+class Unmodified(nn.ModuleList):
+    """The same blocks in a model that does not say so, and is traced to be cut."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self:
+            x = block(x)
+        return x
+
+
+def make_model(optimizer: str = "adamw") -> nn.Module:
+    """Return the same model in every process; with SGD as one that is traced."""
     torch.manual_seed(3)
-    return nn.Sequential(Tokens(), Mix(), Pair(), Scores()).double()
+    kind = Unmodified if optimizer == "sgd" else lambda blocks: nn.Sequential(*blocks)
+    return kind([Tokens(), Mix(), Pair(), Scores()]).double()
 
 
 def find_spec(name: str, layout: Layout, plan: Mapping[str, Cut]) -> ShardSpec | None:

@@ -36,12 +36,13 @@ from tests.integration.shared import (
     PLAN, loss, make_model, make_optimizer, own_weights, samples,
 )
 
-model = make_model()
+model = make_model(sys.argv[1])
 optimizer = make_optimizer(sys.argv[1], model)
 name = f"{os.environ['SCAVENGER_WORKER']}.{os.environ.get('SCAVENGER_POSITION', '0')}"
 inputs, targets = samples()
 with worker_agent.session() as job, open(f"{name}.jsonl", "a", buffering=1) as rows:
-    job.prepare(model, optimizer, loss=loss, tensor_plan=PLAN)
+    plan = PLAN if sys.argv[1] == "adamw" else {**PLAN, "*.scores": "head"}
+    job.prepare(model, optimizer, loss=loss, tensor_plan=plan)
     for indices in job.batches(len(inputs), global_batch=16, epochs=1000):
         turn = job.directive.generation, job.directive.revision
         weights = own_weights(model)

@@ -118,7 +118,7 @@ class NoChain(nn.Module):
 def test_what_cannot_be_cut_is_refused_by_name() -> None:
     model = NoChain()
     optimizer = SGD(model.parameters(), lr=0.1)
-    with pytest.raises(UnsupportedModel, match="NoChain is no chain that can be cut"):
+    with pytest.raises(UnsupportedModel, match="NoChain cannot be traced, so it cannot be cut"):
         cut_model(model, optimizer, None, 2)
     with pytest.raises(UnsupportedModel, match=r"last\.bias: no block has them"):
         cut_model(model, optimizer, [model.first], 2)

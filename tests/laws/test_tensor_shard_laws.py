@@ -90,7 +90,7 @@ class Named(nn.Module):
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        ({"up": "colum"}, "'colum' is none of column, row, embedding, head, qkv"),
+        ({"up": "colum"}, "'colum' is none of column, row, embedding, head, vocabulary, qkv"),
         ({"up": "column"}, "up has 6 rows, which 4 processes cannot share"),
         ({"up": "embedding"}, "cuts up as embedding, and it is Linear, no Embedding"),
         ({"norm": "column"}, "cuts norm as column, and it is LayerNorm, no Linear"),

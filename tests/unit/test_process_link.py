@@ -1,4 +1,4 @@
-"""Processes of a worker meet at a socket, whoever comes first."""
+"""Processes of a worker meet at a socket, in any order."""
 
 from __future__ import annotations
 

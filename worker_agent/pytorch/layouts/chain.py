@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from scavenger.layout import Layout
 from worker_agent.errors import UnsupportedModel
+from worker_agent.pytorch.layouts.traced import trace_chain
 from worker_agent.pytorch.optimizer_hooks import PicklableForwardHook
 from worker_agent.pytorch.state import optimized_parameters
 
@@ -54,7 +55,7 @@ def cut_model(
         model: The model, still whole.
         optimizer: Its optimizer.
         blocks: Modules of one argument each whose composition is the model; None for a
-            ``Sequential``.
+            ``Sequential``, or a model that can be traced.
         stages: How many stages.
 
     Raises:
@@ -89,13 +90,7 @@ def cut_model(
 def find_chain(model: nn.Module, blocks: Iterable[Any] | None) -> list[nn.Module]:
     """Return the blocks whose composition is the model; raises UnsupportedModel."""
     if blocks is None:
-        if not isinstance(model, nn.Sequential):
-            raise UnsupportedModel(
-                f"{type(model).__qualname__} is no chain that can be cut into stages: pass its"
-                " parts in order, as in job.prepare(model, optimizer, loss=loss,"
-                " blocks=[model.embedding, *model.blocks, model.head])"
-            )
-        return list(model)
+        return list(model) if isinstance(model, nn.Sequential) else trace_chain(model)
     chain = list(blocks)
     within = {id(tensor) for tensor in tensors_of(chain)}
     outside = [name for name, tensor in named_tensors(model) if id(tensor) not in within]

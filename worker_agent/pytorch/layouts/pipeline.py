@@ -10,9 +10,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
 from torch.utils._pytree import tree_map
 
-from worker_agent.pytorch.layouts.sharded import ShardedWeights
+from worker_agent.errors import UnsupportedModel
+from worker_agent.pytorch.layouts.sharded import ShardedWeights, local_part
 from worker_agent.pytorch.layouts.world import WorkerWorld
 from worker_agent.pytorch.reducer import Reducer
 
@@ -89,7 +92,7 @@ class PipelineSteps:
         if self.scaler is not None:  # it makes its scale when it is first asked for
             self.scaler.scale(torch.zeros((), device=inputs.device))
         losses: list[Tensor] = []
-        with torch.enable_grad():
+        with torch.enable_grad(), loss_parallel():
             if self.is_first and self.is_last:
                 whole: Any = self._part_of_loss(self.blocks(inputs), targets)
                 whole.backward()
@@ -100,9 +103,11 @@ class PipelineSteps:
                     schedule.step(*given, target=targets, losses=losses)
                 else:
                     schedule.step(*given)
+        self.world.tensor_group.forget()
         loss = torch.zeros((), dtype=torch.float64)
         if losses:
-            loss = torch.stack([each.detach() for each in losses]).sum().to("cpu", torch.float64)
+            parts = [local_part(each.detach()) for each in losses]
+            loss = torch.stack(parts).sum().to("cpu", torch.float64)
             if self.scaler is not None:
                 loss /= self.scaler.get_scale()
         return loss
@@ -116,6 +121,7 @@ class PipelineSteps:
                 described: list[Any] = [None]
                 if stage == self.world.stage:
                     value = self.blocks(value)  # the whole batch, in each process of the stage
+                    value = value.full_tensor() if isinstance(value, DTensor) else value
                     described = [(tuple(value.shape), value.dtype)]
                 dist.broadcast_object_list(described, source)
                 if stage != self.world.stage:
@@ -146,7 +152,16 @@ class PipelineSteps:
         return self.schedule
 
     def _part_of_loss(self, outputs: Any, targets: Any) -> Tensor:
-        loss = self.loss(outputs, targets) * (self.weight / self.parts)
+        try:
+            loss = self.loss(outputs, targets) * (self.weight / self.parts)
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            if not isinstance(outputs, DTensor):
+                raise
+            raise UnsupportedModel(
+                "the loss cannot be computed from scores that stay divided, as"
+                " torch.nn.functional.cross_entropy can: write head instead of vocabulary in"
+                " tensor_plan, and they are put together before it"
+            ) from error
         scaled: Tensor = loss if self.scaler is None else self.scaler.scale(loss)
         return scaled
 

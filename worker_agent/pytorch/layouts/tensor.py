@@ -18,12 +18,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional
 from torch.optim import Optimizer
 
 from worker_agent.errors import UnsupportedModel
 
-Cut = Literal["column", "row", "embedding", "head", "qkv"]
+Cut = Literal["column", "row", "embedding", "head", "vocabulary", "qkv"]
 CUTS: tuple[Cut, ...] = get_args(Cut)
 
 # Names of the layers of well-known transformers, as their libraries write them.
@@ -73,30 +75,67 @@ SPECS: Mapping[Cut, Mapping[str, ShardSpec]] = {
     "column": {"weight": ShardSpec(0), "bias": ShardSpec(0)},
     "qkv": {"weight": ShardSpec(0, 3), "bias": ShardSpec(0, 3)},
     "head": {"weight": ShardSpec(0), "bias": ShardSpec(0)},
+    "vocabulary": {"weight": ShardSpec(0), "bias": ShardSpec(0)},
     "row": {"weight": ShardSpec(1)},
     "embedding": {"weight": ShardSpec(0)},
 }
 
 
 @dataclass(frozen=True, slots=True)
+class EnteredTensor:
+    """What was handed to all parts of a layer.
+
+    Attributes:
+        source: The tensor.
+        version: How often it had been changed in place.
+        is_recorded: Whether gradients were recorded.
+        result: What the layer got.
+    """
+
+    source: Tensor
+    version: int
+    is_recorded: bool
+    result: Tensor
+
+    def is_of(self, x: Tensor) -> bool:
+        """Whether another layer that is given this tensor may have the same result."""
+        is_same = self.source is x and self.version == x._version
+        return is_same and self.is_recorded == torch.is_grad_enabled()
+
+
 class TensorGroup:
     """The processes of a stage that share its weights.
 
-    Attributes:
+    Args:
         group: Their group.
         index: Which of them this is.
         count: Their number, T.
     """
 
-    group: Any
-    index: int
-    count: int
+    def __init__(self, group: Any, index: int, count: int) -> None:
+        self.group, self.index, self.count = group, index, count
+        self.entered: EnteredTensor | None = None
 
     def enter(self, x: Tensor) -> Tensor:
-        """Hand the same tensor to all parts of a layer; its gradient is the sum of theirs."""
-        function: Any = _Enter
-        entered: Tensor = function.apply(x, self)
-        return entered
+        """Hand the same tensor to all parts of a layer; its gradient is the sum of theirs.
+
+        Layers that get the very same tensor, as queries, keys and values do, share one sum.
+        """
+        if self.entered is None or not self.entered.is_of(x):
+            function: Any = _Enter
+            self.entered = EnteredTensor(
+                x, x._version, torch.is_grad_enabled(), function.apply(x, self)
+            )
+        return self.entered.result
+
+    def forget(self) -> None:
+        """Let go of the last tensor, once a pass is over."""
+        self.entered = None
+
+    def divided(self, scores: Tensor) -> DTensor:
+        """Return scores of which each process has a part of the last dimension."""
+        mesh = DeviceMesh.from_group(self.group, scores.device.type)
+        return DTensor.from_local(scores, mesh, [Shard(-1)], run_check=False)
 
     def leave(self, x: Tensor) -> Tensor:
         """Return the sum over all parts."""
@@ -166,6 +205,10 @@ def _head(module: Any, group: TensorGroup, x: Tensor) -> Tensor:
     return group.gather(_column(module, group, x))
 
 
+def _vocabulary(module: Any, group: TensorGroup, x: Tensor) -> Tensor:
+    return group.divided(_column(module, group, x))
+
+
 def _embedding(module: Any, group: TensorGroup, ids: Tensor) -> Tensor:
     rows = module.weight.shape[0]
     local = ids - rows * group.index
@@ -179,6 +222,7 @@ FORWARDS: Mapping[Cut, Callable[[Any, TensorGroup, Tensor], Tensor]] = {
     "qkv": _column,
     "row": _row,
     "head": _head,
+    "vocabulary": _vocabulary,
     "embedding": _embedding,
 }
 
