@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -83,8 +84,12 @@ def test_a_profile_has_the_blocks_of_the_model_and_its_layouts_follow(tmp_path: 
     assert found["optimizer_seconds"] > 0
     assert found["has_batch_statistics"] is True
     assert found["across"] == {"latency_seconds": 1e-4, "bytes_per_second": 1.25e8}
-    words = ["plan", str(tmp_path / "profile.json"), "--layouts", "--processes", "1..4"]
-    planned = CliRunner().invoke(app, [*words, "--batch", "48", "-o", "json"])
+    assert 0 <= found["inside"]["latency_seconds"] < 0.1
+    assert found["inside"]["bytes_per_second"] > 1e6, "measured between two members of a group"
+    program, *words = shlex.split(ended.stdout.splitlines()[-1].removeprefix("Next: "))
+    assert program == "scavenger"
+    words[words.index("profile.json")] = str(tmp_path / "profile.json")
+    planned = CliRunner().invoke(app, [*words, "-o", "json"])
     assert planned.exit_code == 0, planned.output
     layouts = json.loads(planned.output)["layouts"]
     assert {each["micro_batches"] for each in layouts} == {1}, "of a batch normalisation"

@@ -31,7 +31,7 @@ def profile(arguments: Sequence[str]) -> NoReturn:
         report = Path(directory) / "profile.json"
         inspect(command, {"SCAVENGER_PROFILE": str(report)}, report, NOT_STEPPED)
         found = LAYOUT_PROFILE.validate_json(report.read_bytes())
-    found = replace(found, inside=link, across=link)
+    found = replace(found, across=link)
     try:
         options.out.write_bytes(LAYOUT_PROFILE.dump_json(found, indent=2, exclude_defaults=True))
     except OSError as error:
@@ -44,7 +44,7 @@ def profile(arguments: Sequence[str]) -> NoReturn:
         f"{options.out}: {len(found.blocks)} blocks, {size:.4g} MiB of weights, "
         f"{1e3 * seconds:.3g} ms and {1e3 * added:.3g} ms for each sample"
     )
-    print(f"Next: scavenger plan {options.out} --layouts --workers 1..8 --batch 64")
+    print(f"Next: scavenger plan {options.out} --layouts --processes 1,2,4,8 --batch 64")
     sys.exit(0)
 
 

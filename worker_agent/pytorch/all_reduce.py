@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
 from hashlib import blake2b
 from traceback import clear_frames
 from typing import Any
@@ -21,8 +20,8 @@ import torch
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, Store
-from torch.distributed import ProcessGroup, ProcessGroupGloo
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from scavenger.protocol import Directive, Member
@@ -43,7 +42,13 @@ from worker_agent.pytorch.optimizer_hooks import (
     StepHook,
     refuse_line_search,
 )
-from worker_agent.pytorch.process_group import AbortableGroup, TorchStore, run_abortable
+from worker_agent.pytorch.process_group import (
+    GROUP_CONNECT_TIMEOUT,
+    AbortableGroup,
+    TorchStore,
+    connect_group,
+    run_abortable,
+)
 from worker_agent.pytorch.reducer import IterationMeasurement, Reducer
 from worker_agent.pytorch.stacks.code_cache import CodeCache
 from worker_agent.pytorch.stacks.rehearsal import StackRehearsal
@@ -69,10 +74,6 @@ from worker_agent.transport.fork_safety import (
 
 log = logging.getLogger(__name__)
 
-# All members have arrived, but one may still die while they connect.
-GROUP_CONNECT_TIMEOUT = timedelta(seconds=5)
-# Never reached: waiting is sliced, and abandoned by decision.
-COLLECTIVE_TIMEOUT = timedelta(days=1)
 LEAVE_GROUP_TIMEOUT = 1.0
 SPARE_CONNECTIONS = 16  # connections that other threads may make while a group is formed
 _ORDERS: TypeAdapter[dict[str, Strides]] = TypeAdapter(dict[str, Strides])
@@ -413,19 +414,3 @@ class AllReduceStrategy:
             local_norm_sq=local if shards > 1 else None,
             mean_norm_sq=None if mean is None or shards == 1 else mean.item(),
         )
-
-
-def connect_group(store: Store, rank: int, workers: int, host: str) -> ProcessGroup:
-    """Connect to the other members of a generation, which connect at the same time.
-
-    Raises:
-        RuntimeError: One of them did not connect in time.
-    """
-    gloo: Any = ProcessGroupGloo
-    options = gloo._Options()
-    options._devices = [gloo.create_device(hostname=host)]
-    options._timeout = GROUP_CONNECT_TIMEOUT
-    group = gloo(store, rank, workers, options)
-    group._set_default_timeout(COLLECTIVE_TIMEOUT)
-    formed: ProcessGroup = group
-    return formed

@@ -31,6 +31,7 @@ from scavenger.models.layout_time import (
     BlockProfile,
     LayoutProfile,
 )
+from worker_agent.pytorch.link_test import measure_link
 from worker_agent.pytorch.stacks.compiled import CONTAINERS, repeated_blocks
 from worker_agent.pytorch.stacks.model_call import (
     CallRecorder,
@@ -117,7 +118,7 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
         optimizer: Its optimizer, which has stepped.
 
     Returns:
-        The profile, with links as they usually are: one process cannot measure them.
+        The profile; the link between machines is a usual one, as one machine cannot measure it.
     """
     chain = find_chain(model)
     half = call.first(call.batch // 2)
@@ -145,7 +146,7 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
     slots, seconds = measure_optimizer(optimizer)
     return LayoutProfile(
         tuple(without_empty_ends(profiles)),
-        inside=USUAL_LINK,
+        inside=measure_link(),
         across=USUAL_LINK,
         optimizer_slots=slots,
         optimizer_seconds=seconds,

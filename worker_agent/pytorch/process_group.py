@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 from torch._C._distributed_c10d import Store
-from torch.distributed import ProcessGroup, Work
+from torch.distributed import ProcessGroup, ProcessGroupGloo, Work
 
 from worker_agent.rendezvous.store import KeyValueClient
 
@@ -25,6 +25,26 @@ _T = TypeVar("_T")
 WORK_SLICE = timedelta(seconds=0.2)
 SLICE_TIMEOUT_MESSAGE = "Operation timed out!"
 CONNECT_POLL = 0.05
+# All members have arrived, but one may still die while they connect.
+GROUP_CONNECT_TIMEOUT = timedelta(seconds=5)
+# Never reached: waiting is sliced, and abandoned by decision.
+COLLECTIVE_TIMEOUT = timedelta(days=1)
+
+
+def connect_group(store: Store, rank: int, workers: int, host: str) -> ProcessGroup:
+    """Connect to the other members of a generation, which connect at the same time.
+
+    Raises:
+        RuntimeError: One of them did not connect in time.
+    """
+    gloo: Any = ProcessGroupGloo
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname=host)]
+    options._timeout = GROUP_CONNECT_TIMEOUT
+    group = gloo(store, rank, workers, options)
+    group._set_default_timeout(COLLECTIVE_TIMEOUT)
+    formed: ProcessGroup = group
+    return formed
 
 
 def await_work(work: Work, should_abort: Callable[[], bool]) -> None:

@@ -49,7 +49,7 @@ def trace(root: OneArgument) -> Graph:
         for is_training in (True, False):
             root.train(is_training)
             found.append(Tracer().trace(root))
-    except Exception as error:  # whatever the model's own code makes of a traced value
+    except Exception as error:  # the model's own code may raise anything on a traced value
         raise UnsupportedModel(
             f"{kind} cannot be traced, so it cannot be cut into stages by itself ({error}):"
             f" {GIVE_BLOCKS}"
