@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch._inductor.async_compile import get_compile_threads
 
 from scavenger.stack import Stack
 from tests.alone import attach_alone
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
 from worker_agent.pytorch.stacks import compiled
-from worker_agent.pytorch.stacks.compiled import OPTIONS, REPAIRS, Compiled
+from worker_agent.pytorch.stacks.compiled import COMPILER_NICENESS, OPTIONS, REPAIRS, Compiled
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -90,6 +94,23 @@ def test_lost_gradients_are_found_and_the_code_is_compiled_rightly() -> None:
         assert counters["stats"]["unique_graphs"] == graphs
     finally:
         strategy.close()
+
+
+def test_compilers_yield_to_what_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "niceness"
+    shim, compiler = tmp_path / "bin" / "g++", shutil.which("g++")
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nnice >> {told}\nexec {compiler} "$@"\n')
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(shim.parent), prepend=":")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "code"))
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    rehearsed(
+        nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 10)), torch.randn(4, 5)
+    ).close()
+    lowered = own + (COMPILER_NICENESS if get_compile_threads() > 1 else 0)
+    assert str(lowered) in told.read_text().split()
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
 
 TABLE = {

@@ -6,10 +6,13 @@ no rehearsal has compiled, as in an evaluation, runs eager instead of stalling.
 
 from __future__ import annotations
 
+import os
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -31,6 +34,7 @@ REPAIRS: Sequence[Options] = (
 )
 # Blocks of one class may differ in their shapes, and each shape is a graph of its own.
 MAX_GRAPHS = 64
+COMPILER_NICENESS = 10
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -128,6 +132,8 @@ class Compiled(ABC):
 
         What the compiler warns of is about its own code, which no script can change.
         """
+        if self.backend == "inductor":
+            lower_compilers()
         with (
             self._in_mode("compile", batch),
             torch._dynamo.config.patch(recompile_limit=MAX_GRAPHS),
@@ -171,6 +177,27 @@ class CompiledWhole(Compiled):
 
     def modules(self, model: nn.Module) -> list[nn.Module]:
         return [model]
+
+
+@cache
+def lower_compilers() -> None:
+    """Let C++ compilers yield to what trains on this machine: they inherit it from their threads.
+
+    With a single thread the training thread itself compiles, and keeps its priority.
+    """
+    from torch._inductor.async_compile import AsyncCompile, get_compile_threads
+
+    threads = get_compile_threads()
+    if threads == 1:
+        return
+    all_threads = threading.Barrier(threads)
+
+    def lower() -> None:
+        all_threads.wait()  # so that each of them takes one of these tasks
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), COMPILER_NICENESS)
+
+    for lowered in [AsyncCompile.pool().submit(lower) for _ in range(threads)]:
+        lowered.result()
 
 
 def mark_dynamic(values: Any, length: int) -> None:
