@@ -8,6 +8,8 @@ between one worker and two. Every figure is printed as it comes.
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -31,6 +33,7 @@ BATCH, WIDTH, BLOCKS, SAMPLES = 256, 512, 8, 4096
 ITERATIONS, CHANGES = 40, 10
 LAYOUTS = (
     PLAIN,
+    Layout(shard=2),
     Layout(2),
     Layout(2, micro_batches=4),
     Layout(2, micro_batches=8),
@@ -84,6 +87,13 @@ def main() -> int:
     orders = [sorted(measured, key=lambda name: measured[name][side]) for side in (0, 1)]
     console.print(f"from fast to slow, foretold {', '.join(orders[0])}")
     console.print(f"from fast to slow, measured {', '.join(orders[1])}")
+    for width, took in shard_costs().items():
+        ours, theirs = took["ours"] / took["whole"], took["dtensor"] / took["whole"]
+        console.print(
+            f"tensor shards, width {width}: a pass takes {1e3 * took['whole']:.2f} ms of a"
+            f" processor in one process; in each of two {ours:.2f} times that, with DTensor"
+            f" {theirs:.2f} times"
+        )
     pauses, lost = [], 0
     for pause, iterations in changes():
         console.print(f"a change of workers: {pause:.3f} s without training")
@@ -122,6 +132,19 @@ def iteration_time(layout: Layout) -> float:
             conductor.wait_applied(generation, ITERATIONS)
             steps = [seconds for r in conductor.reports for seconds in r.steps.step_time]
     return median(steps[5:])
+
+
+def shard_costs() -> dict[str, dict[str, float]]:
+    """Return seconds of a processor per pass, by width and kind of model."""
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, "-m", "tests.bench.tensor_shards"]
+        pipes = [
+            subprocess.Popen([*command, str(place), f"{name}/store"], stdout=subprocess.PIPE)
+            for place in range(2)
+        ]
+        said, _ = [process.communicate()[0] for process in pipes]
+    told: dict[str, dict[str, float]] = json.loads(said)
+    return told
 
 
 def changes() -> Iterator[tuple[float, int]]:
