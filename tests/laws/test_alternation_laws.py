@@ -20,7 +20,7 @@ from torch import Tensor, nn, optim
 from tests.controller_double import LONG
 from tests.crew import SAMPLES, Classifier, Crew, assert_as_alone, crew
 from worker_agent.errors import ReadAhead
-from worker_agent.pytorch import reducer
+from worker_agent.pytorch import gradient_buckets, reducer
 from worker_agent.session import Session
 from worker_agent.training import read_ahead
 from worker_agent.training.read_ahead import instruction_at
@@ -414,7 +414,7 @@ BAD = {3, 70, 71, 140, 141, 200}  # their part of a batch is skipped, of the fir
 @pytest.fixture
 def many_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients of the last layer are sent before those of the first one are made."""
-    monkeypatch.setattr(reducer, "BUCKET_BYTES", 64)
+    monkeypatch.setattr(gradient_buckets, "BUCKET_BYTES", 64)
 
 
 def workers_of(made: Crew, iteration: int) -> int:

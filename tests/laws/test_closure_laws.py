@@ -16,7 +16,8 @@ from tests.crew import SAMPLES, Classifier, assert_as_alone, crew
 from worker_agent.errors import UnsupportedOptimizer, UnsupportedServerOptimizer
 from worker_agent.frameworks import BatchSlice, ControlFlags
 from worker_agent.pytorch.all_reduce import AllReduceStrategy
-from worker_agent.pytorch.reducer import GradientBucket, Reducer
+from worker_agent.pytorch.gradient_buckets import GradientBucket
+from worker_agent.pytorch.reducer import Reducer
 from worker_agent.pytorch.server_shard import describe_optimizer
 from worker_agent.session import Session
 

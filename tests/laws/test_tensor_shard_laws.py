@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -102,3 +104,46 @@ def test_what_cannot_be_shared_is_refused_by_name(plan: dict[str, Cut] | None, w
     model = Named()
     with pytest.raises(UnsupportedModel, match=why):
         share_weights(model, SGD(model.parameters(), lr=0.1), TensorGroup(None, 0, 4), plan)
+
+
+class Speaker(nn.Module):
+    """Names of well-known models: heads that are counted, and scores tied to a vocabulary."""
+
+    def __init__(self, heads: int, tokens: int) -> None:
+        super().__init__()
+        self.attention: Any = nn.Module()
+        self.attention.num_heads = heads
+        self.attention.q_proj, self.attention.o_proj = nn.Linear(12, 12), nn.Linear(12, 12)
+        self.places = nn.Embedding(tokens, 12)
+        self.lm_head = nn.Linear(12, tokens, bias=False)
+
+
+def share(model: nn.Module, plan: dict[str, Cut] | None) -> set[str]:
+    optimizer = SGD(model.parameters(), lr=0.1)
+    return set(share_weights(model, optimizer, TensorGroup(None, 0, 2), plan))
+
+
+LAYERS = {"attention.q_proj.weight", "attention.q_proj.bias", "attention.o_proj.weight"}
+
+
+def test_heads_are_shared_whole() -> None:
+    model = Speaker(heads=4, tokens=6)
+    assert share(model, None) == {*LAYERS, "lm_head.weight"}
+    assert model.attention.num_heads == 2
+    with pytest.raises(UnsupportedModel, match="attention has 3 of num_heads, which 2 processes"):
+        share(Speaker(heads=3, tokens=6), None)
+
+
+def test_a_vocabulary_stays_whole_that_is_odd_or_tied_to_a_layer_that_does() -> None:
+    assert share(Speaker(heads=4, tokens=7), None) == LAYERS
+    tied = Speaker(heads=4, tokens=6)
+    tied.places.weight = tied.lm_head.weight
+    assert share(tied, None) == LAYERS
+    assert tied.places.weight is tied.lm_head.weight
+    with pytest.raises(UnsupportedModel, match="lm_head and places have the same weights"):
+        share(tied, {"lm_head": "head"})
+    assert share(tied, {"lm_head": "head", "places": "embedding"}) == {
+        "lm_head.weight",
+        "places.weight",
+    }
+    assert tied.places.weight is tied.lm_head.weight

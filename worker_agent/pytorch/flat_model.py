@@ -33,7 +33,7 @@ from worker_agent.parameter_server.messages import (
     segments_within,
     shard_ranges,
 )
-from worker_agent.pytorch.reducer import GradientBucket
+from worker_agent.pytorch.gradient_buckets import GradientBucket
 from worker_agent.pytorch.server_shard import describe_optimizer, is_per_weight, shared_scalars
 from worker_agent.pytorch.state import group_options, load_group_options
 from worker_agent.pytorch.tensors import (

@@ -9,7 +9,7 @@ scalers work as they do on a whole model (docs/decisions/0059).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Literal, get_args
@@ -30,15 +30,24 @@ CUTS: tuple[Cut, ...] = get_args(Cut)
 
 # Names of the layers of well-known transformers, as their libraries write them.
 KNOWN_PLAN: Mapping[str, Cut] = {
+    # Llama and its relatives.
     **dict.fromkeys(("*.q_proj", "*.k_proj", "*.v_proj", "*.gate_proj", "*.up_proj"), "column"),
     **dict.fromkeys(("*.o_proj", "*.down_proj"), "row"),
+    # BERT and ViT.
     **dict.fromkeys(("*.query", "*.key", "*.value", "*.intermediate.dense"), "column"),
     "*.output.dense": "row",
+    # GPT-2, whose two kinds of layers share a name.
+    "*.c_attn": "qkv",
+    "*.c_fc": "column",
+    "*.c_proj": "row",
     **dict.fromkeys(("*.fc1", "*.linear1"), "column"),
     **dict.fromkeys(("*.fc2", "*.linear2"), "row"),
-    "*embed_tokens": "embedding",
+    **dict.fromkeys(("*embed_tokens", "*.wte"), "embedding"),
     "*lm_head": "head",
 }
+VOCABULARIES: tuple[Cut, ...] = ("embedding", "head", "vocabulary")
+# What the module of a cut layer knows of heads, or of their sizes together.
+COUNTS_OF_HEADS = ("num_heads", "num_attention_heads", "all_head_size", "split_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +201,22 @@ class _Gather(Function):
         return gradients[0].chunk(group.count, -1)[group.index], None
 
 
+def is_transposed(module: nn.Module) -> bool:
+    """Whether a layer of GPT-2 keeps its weight in columns of outputs, unlike ``nn.Linear``."""
+    return type(module).__name__ == "Conv1D"
+
+
+def _weight(module: Any) -> Tensor:
+    weight: Tensor = module.weight.T if is_transposed(module) else module.weight
+    return weight
+
+
 def _column(module: Any, group: TensorGroup, x: Tensor) -> Tensor:
-    return functional.linear(group.enter(x), module.weight, module.bias)
+    return functional.linear(group.enter(x), _weight(module), module.bias)
 
 
 def _row(module: Any, group: TensorGroup, x: Tensor) -> Tensor:
-    summed = group.leave(functional.linear(x, module.weight))
+    summed = group.leave(functional.linear(x, _weight(module)))
     return summed if module.bias is None else summed + module.bias
 
 
@@ -248,14 +267,12 @@ def share_weights(
     unknown = [cut for cut in wanted.values() if cut not in CUTS]
     if unknown:
         raise UnsupportedModel(f"tensor_plan: {unknown[0]!r} is none of {', '.join(CUTS)}")
+    chosen = choose_cuts(model, wanted, group.count, is_known=plan is None)
     specs: dict[str, ShardSpec] = {}
     parts: dict[int, nn.Parameter] = {}
-    for name, module in model.named_modules():
-        cut = next((each for pattern, each in wanted.items() if fnmatchcase(name, pattern)), None)
-        if cut is None:
-            continue
-        refuse_indivisible(name, module, cut, group.count)
-        for kind, spec in SPECS[cut].items():
+    for name, cut in chosen.items():
+        module: Any = model.get_submodule(name)
+        for kind, spec in specs_of(module, cut).items():
             whole = getattr(module, kind, None)
             if whole is None:
                 continue
@@ -271,20 +288,91 @@ def share_weights(
             ' job.prepare(..., tensor_plan={"*.up": "column", "*.down": "row"}), or set'
             " limits.layout.tensor to 1"
         )
+    for parent in {name.rpartition(".")[0] for name in chosen}:
+        divide_heads(parent, model.get_submodule(parent), group.count)
     for options in optimizer.param_groups:
         options["params"] = [parts.get(id(each), each) for each in options["params"]]
     return specs
 
 
+def choose_cuts(
+    model: nn.Module, plan: Mapping[str, Cut], count: int, *, is_known: bool
+) -> dict[str, Cut]:
+    """Return how each layer is cut that a plan names.
+
+    Args:
+        model: The model, still whole.
+        plan: How modules are cut, by patterns of their names.
+        count: Processes of a stage.
+        is_known: Whether the plan is of well-known names. Then a vocabulary stays whole that
+            cannot be divided, or is tied to a layer that stays whole.
+
+    Raises:
+        UnsupportedModel: One cannot be cut like this.
+    """
+    chosen: dict[str, Cut] = {}
+    for name, module in model.named_modules():
+        cut = next((each for pattern, each in plan.items() if fnmatchcase(name, pattern)), None)
+        if cut is None:
+            continue
+        try:
+            refuse_indivisible(name, module, cut, count)
+        except UnsupportedModel:
+            if is_known and cut in VOCABULARIES:
+                continue
+            raise
+        chosen[name] = cut
+    users: dict[int, list[str]] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            users.setdefault(id(parameter), []).append(name)
+    for tied in users.values():
+        whole = [name for name in tied if name not in chosen]
+        if not whole or len(whole) == len(tied):
+            continue
+        cut_too = [name for name in tied if name in chosen]
+        if not is_known:
+            raise UnsupportedModel(
+                f"{cut_too[0]} and {whole[0]} have the same weights, and tensor_plan cuts only one"
+                " of them: name both, or neither"
+            )
+        for name in cut_too:
+            del chosen[name]
+    return chosen
+
+
+def specs_of(module: nn.Module, cut: Cut) -> dict[str, ShardSpec]:
+    """Return how the parameters of a layer are divided, by their names in it."""
+    specs = dict(SPECS[cut])
+    if is_transposed(module):
+        specs["weight"] = replace(specs["weight"], dim=1 - specs["weight"].dim)
+    return specs
+
+
+def divide_heads(name: str, module: Any, count: int) -> None:
+    """Let a module whose layers are cut count the heads that are left; raises UnsupportedModel."""
+    for attribute in COUNTS_OF_HEADS:
+        heads = getattr(module, attribute, None)
+        if not isinstance(heads, int):
+            continue
+        if heads % count:
+            raise UnsupportedModel(
+                f"{name} has {heads} of {attribute}, which {count} processes cannot share: set"
+                f" limits.layout.tensor to a divisor of {heads}"
+            )
+        setattr(module, attribute, heads // count)
+
+
 def refuse_indivisible(name: str, module: nn.Module, cut: Cut, count: int) -> None:
     """Raise UnsupportedModel for a module that so many processes cannot share."""
     wanted = nn.Embedding if cut == "embedding" else nn.Linear
-    if not isinstance(module, wanted):
+    is_layer = wanted is nn.Linear and is_transposed(module)
+    if not isinstance(module, wanted) and not is_layer:
         raise UnsupportedModel(
             f"tensor_plan cuts {name} as {cut}, and it is {type(module).__qualname__}, no"
             f" {wanted.__name__}: leave it out of the plan"
         )
-    spec = SPECS[cut]["weight"]
+    spec = specs_of(module, cut)["weight"]
     weight: Any = module.weight
     size = weight.shape[spec.dim]
     if size % (spec.blocks * count):
