@@ -11,6 +11,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch._C._distributed_c10d import HashStore
+from torch.distributed import ProcessGroup
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -30,8 +33,9 @@ from scavenger.models.layout_time import (
     USUAL_LINK,
     BlockProfile,
     LayoutProfile,
+    LinkSpeed,
 )
-from worker_agent.pytorch.link_test import measure_link
+from worker_agent.pytorch.process_group import connect_group
 from worker_agent.pytorch.stacks.compiled import CONTAINERS, repeated_blocks
 from worker_agent.pytorch.stacks.model_call import (
     CallRecorder,
@@ -45,6 +49,9 @@ ITERATIONS = 20
 WARM_UP_RUNS = 3
 MAX_STEPS = 10  # within these a model is called twice, and given gradients
 Pass = Literal["forward", "backward"]
+LOOPBACK = "127.0.0.1"
+SMALL_BYTES, LARGE_BYTES = 64 << 10, 8 << 20
+SMALL_ROUNDS, LARGE_ROUNDS = 40, 12
 
 
 class BlockProfiler:
@@ -307,3 +314,39 @@ def measure_optimizer(optimizer: Optimizer) -> tuple[int, float]:
             return round(size / weights), 0.0
         took.append(now() - began)
     return round(size / weights), median(took)
+
+
+def measure_link() -> LinkSpeed:
+    """Average a small and a large tensor between two members of one group, both in this process.
+
+    Gloo's own threads send and add, over the connections that two processes would have.
+    """
+    store = HashStore()
+    with ThreadPoolExecutor(2) as pool:
+        groups = list(pool.map(lambda rank: connect_group(store, rank, 2, LOOPBACK), range(2)))
+    small = time_all_reduce(groups, SMALL_BYTES, SMALL_ROUNDS)
+    large = time_all_reduce(groups, LARGE_BYTES, LARGE_ROUNDS)
+    return link_of(small, large)
+
+
+def time_all_reduce(groups: list[ProcessGroup], size: int, rounds: int) -> float:
+    """Return the median seconds of an all-reduce of so many bytes."""
+    tensors = [torch.zeros(size // 4) for _ in groups]
+    took = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        works = [group.allreduce([each]) for group, each in zip(groups, tensors, strict=True)]
+        for work in works:
+            work.wait()
+        took.append(time.perf_counter() - began)
+    return median(took)
+
+
+def link_of(small: float, large: float) -> LinkSpeed:
+    """Return the link whose ring of two takes these seconds for a small and a large tensor.
+
+    >>> link_of(0.2 + SMALL_BYTES / 1e6, 0.2 + LARGE_BYTES / 1e6)
+    LinkSpeed(latency_seconds=0.1, bytes_per_second=1000000.0)
+    """
+    rate = (LARGE_BYTES - SMALL_BYTES) / max(large - small, 1e-9)
+    return LinkSpeed(max(small - SMALL_BYTES / rate, 0.0) / 2, rate)

@@ -114,14 +114,15 @@ class PipelineSteps:
 
     def predict(self, inputs: Tensor) -> Any:
         """Return the model's outputs on all processes, each of which passes the inputs."""
-        value = inputs
+        value: Any = inputs
         with torch.no_grad():
+            if self.is_first and self.is_last:  # each process computes all of them
+                return tree_map(whole_tensor, self.blocks(value))
             for stage in range(self.world.layout.pipeline):
                 source = self.world.place(stage)
                 described: list[Any] = [None]
                 if stage == self.world.stage:
-                    value = self.blocks(value)  # the whole batch, in each process of the stage
-                    value = value.full_tensor() if isinstance(value, DTensor) else value
+                    value = whole_tensor(self.blocks(value))
                     described = [(tuple(value.shape), value.dtype)]
                 dist.broadcast_object_list(described, source)
                 if stage != self.world.stage:
@@ -164,6 +165,11 @@ class PipelineSteps:
             ) from error
         scaled: Tensor = loss if self.scaler is None else self.scaler.scale(loss)
         return scaled
+
+
+def whole_tensor(value: Any) -> Any:
+    """Put a tensor together that stayed divided; anything else is returned as it is."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 @dataclass(frozen=True, slots=True)

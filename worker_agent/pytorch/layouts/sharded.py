@@ -52,7 +52,7 @@ class ShardedWeights:
                 f"{scalars[0]} is a single value, which processes cannot divide: give it the shape"
                 " (1,), or set limits.layout.shard to 1"
             )
-        self.mesh, self.stage = DeviceMesh.from_group(group, "cpu"), stage
+        self.mesh = DeviceMesh.from_group(group, "cpu")
         shard: Any = fully_shard
         for block in separable(blocks):
             if block is not stage:

@@ -7,6 +7,7 @@ no rehearsal has compiled, as in an evaluation, runs eager instead of stalling.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from abc import ABC, abstractmethod
@@ -183,12 +184,13 @@ class CompiledWhole(Compiled):
 def lower_compilers() -> None:
     """Let C++ compilers yield to what trains on this machine: they inherit it from their threads.
 
-    With a single thread the training thread itself compiles, and keeps its priority.
+    With a single thread the training thread itself compiles, and keeps its priority. Linux alone
+    gives threads priorities of their own.
     """
     from torch._inductor.async_compile import AsyncCompile, get_compile_threads
 
     threads = get_compile_threads()
-    if threads == 1:
+    if threads == 1 or sys.platform != "linux":
         return
     all_threads = threading.Barrier(threads)
 
