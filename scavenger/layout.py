@@ -2,13 +2,14 @@
 
 A *worker* trains one copy of the model, and is what a batch is divided among: K workers share a
 global batch. It has P·T·S processes, all on its own machine, one after another in the order of
-pipeline stages, then of tensor shards, then of those that divide weights and batch.
+pipeline stages, then of tensor shards, then of those that divide weights and batch. In an
+asynchronous pipeline (PipeDream) each stage has a number of processes of its own instead.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,27 +21,57 @@ class Layout:
         tensor: Processes that share each large weight of a stage, T.
         shard: Processes that share weights and split the worker's batch, S.
         micro_batches: Parts of a local batch that follow each other through the stages, M.
+        replicas: Processes of each stage, which take minibatches in turn, if the pipeline is
+            asynchronous (PipeDream); empty if each iteration ends in all stages.
+        cuts: Names of the modules that the stages after the first begin with; empty to divide by
+            weights.
 
     >>> str(Layout())
     'P=1 T=1'
     >>> str(Layout(2, 4, micro_batches=8))
     'P=2 T=4 M=8'
+    >>> str(Layout(2, replicas=(3, 1), cuts=("layers.13",)))
+    'P=2 T=1 R=3-1 C=layers.13'
     """
 
     pipeline: int = 1
     tensor: int = 1
     shard: int = 1
     micro_batches: int = 1
+    replicas: tuple[int, ...] = ()
+    cuts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            if getattr(self, each.name) < 1:
-                raise ValueError(f"{each.name} must be at least 1, got {getattr(self, each.name)}")
+        for name in COUNTS:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.micro_batches > 1 and self.pipeline == 1:
             raise ValueError(
                 f"{self.micro_batches} micro-batches need stages that they follow each other "
                 "through: set pipeline to 2 or more"
             )
+        if self.cuts:
+            self._check_cuts()
+        if self.replicas:
+            self._check_replicas()
+
+    def _check_cuts(self) -> None:
+        if len(self.cuts) != self.pipeline - 1:
+            raise ValueError(
+                f"{self.pipeline} stages have {self.pipeline - 1} cuts between them, got "
+                f"{len(self.cuts)}"
+            )
+        if not all(MODULE_NAME.fullmatch(name) for name in self.cuts):
+            raise ValueError(f"cuts must be names of modules, got {list(self.cuts)}")
+
+    def _check_replicas(self) -> None:
+        if len(self.replicas) != self.pipeline or min(self.replicas) < 1:
+            raise ValueError(
+                f"{self.pipeline} stages need a number of processes each, from 1, got "
+                f"{list(self.replicas)}"
+            )
+        if self.tensor * self.shard * self.micro_batches > 1:
+            raise ValueError("an asynchronous pipeline has no shards and no micro-batches")
 
     @classmethod
     def parse(cls, text: str) -> Layout:
@@ -49,18 +80,58 @@ class Layout:
         Raises:
             ValueError: It is something else.
 
-        >>> Layout.parse("P=2 T=1 M=4")
-        Layout(pipeline=2, tensor=1, shard=1, micro_batches=4)
+        >>> Layout.parse("P=2 T=1 M=4") == Layout(2, micro_batches=4)
+        True
         """
         found = _LAYOUT.fullmatch(text)
         if found is None:
             raise ValueError(f"{text!r} is no layout: write e.g. P=2 T=1 M=4")
-        return cls(**{name: int(value) for name, value in found.groupdict("1").items()})
+        told = found.groupdict()
+        counts = {name: int(told[name] or 1) for name in COUNTS}
+        replicas = tuple(int(each) for each in (told["replicas"] or "").split("-") if each)
+        cuts = tuple(each for each in (told["cuts"] or "").split(",") if each)
+        return cls(**counts, replicas=replicas, cuts=cuts)
 
     @property
     def processes(self) -> int:
-        """Processes of a worker, which hold one copy of the model together, P·T·S."""
-        return self.pipeline * self.tensor * self.shard
+        """Processes of a worker: P·T·S, or those of all stages of an asynchronous pipeline."""
+        return sum(self.replicas) or self.pipeline * self.tensor * self.shard
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether minibatches overlap, so that gradients come late (PipeDream)."""
+        return bool(self.replicas)
+
+    def positions(self, stage: int) -> range:
+        """Return the positions of a stage's processes among those of its worker.
+
+        >>> Layout(2, tensor=2).positions(1)
+        range(2, 4)
+        """
+        if not self.replicas:
+            size = self.tensor * self.shard
+            return range(stage * size, (stage + 1) * size)
+        first = sum(self.replicas[:stage])
+        return range(first, first + self.replicas[stage])
+
+    def stage_of(self, position: int) -> int:
+        """Return the stage of the process at a position."""
+        return next(s for s in range(self.pipeline) if position in self.positions(s))
+
+    def delay(self, stage: int) -> int:
+        """Return how many minibatches later a stage of an asynchronous pipeline goes back.
+
+        Its backward pass of minibatch k follows the forward pass of minibatch k + delay, so each of
+        its r processes has delay / r + 1 minibatches in flight: NOAM of PipeDream, the processes
+        from this stage on divided by r. A later stage has gone back by then.
+
+        >>> [Layout(3, replicas=(1, 1, 1)).delay(stage) for stage in range(3)]
+        [2, 1, 0]
+        >>> Layout(2, replicas=(7, 1)).delay(0)
+        7
+        """
+        own = self.replicas[stage]
+        return own * (-(-sum(self.replicas[stage:]) // own) - 1)
 
     @property
     def batch_parts_per_worker(self) -> int:
@@ -93,10 +164,15 @@ class Layout:
     def __str__(self) -> str:
         shard = f" S={self.shard}" if self.shard > 1 else ""
         parts = f" M={self.micro_batches}" if self.micro_batches > 1 else ""
-        return f"P={self.pipeline} T={self.tensor}{shard}{parts}"
+        replicas = f" R={'-'.join(map(str, self.replicas))}" if self.replicas else ""
+        cuts = f" C={','.join(self.cuts)}" if self.cuts else ""
+        return f"P={self.pipeline} T={self.tensor}{shard}{parts}{replicas}{cuts}"
 
 
+MODULE_NAME = re.compile(r"[^\s,]+")
+COUNTS = ("pipeline", "tensor", "shard", "micro_batches")
 _LAYOUT = re.compile(
     r"P=(?P<pipeline>\d+) T=(?P<tensor>\d+)(?: S=(?P<shard>\d+))?(?: M=(?P<micro_batches>\d+))?"
+    r"(?: R=(?P<replicas>\d+(?:-\d+)*))?(?: C=(?P<cuts>[^\s,]+(?:,[^\s,]+)*))?"
 )
 PLAIN = Layout()

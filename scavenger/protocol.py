@@ -29,7 +29,7 @@ MAX_STACK_CHECKS = 256
 
 FinishReason = Literal["target", "exhausted", "released"]
 FrameworkName = Literal["pytorch", "tensorflow"]
-TrainingStrategyName = Literal["all_reduce", "parameter_server", "downpour"]
+TrainingStrategyName = Literal["all_reduce", "parameter_server", "downpour", "pipedream"]
 Role = Literal["worker", "server"]
 
 

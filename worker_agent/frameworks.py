@@ -78,6 +78,10 @@ class Framework(Protocol):
 class ModelSteps(Protocol):
     """Forward and backward passes that the agent makes, so that a model may be shared."""
 
+    @property
+    def staleness(self) -> int | None:
+        """Steps that the most late gradient does not include; None where none comes late."""
+
     def step(self, inputs: Any, targets: Any) -> Any:
         """Make forward and backward pass of a batch; returns its mean loss, on all processes."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -26,7 +28,13 @@ from scavenger.cli.output import (
 )
 from scavenger.errors import DocumentProblem, NothingFeasible
 from scavenger.models.layout_time import LAYOUT_PROFILE, LayoutForecast, LayoutProfile
-from scavenger.planning.layouts import GIB, LayoutPlan, forecast_layouts
+from scavenger.planning.layouts import (
+    GIB,
+    LayoutPlan,
+    PipelineForecast,
+    forecast_layouts,
+    forecast_pipelines,
+)
 
 LAYOUT_COLUMNS = (
     word_column("LAYOUT"),
@@ -50,11 +58,17 @@ def plan_layouts(
         )
     counts, profile = expand_counts(processes), read_profile(file)
     made = forecast_layouts(profile, counts, batch)
+    pipelines = forecast_pipelines(profile, counts, batch)
     rows = [layout_document(each, profile) for each in made.forecasts]
     refused = [{"layout": str(layout), "why": why} for layout, why in made.refused.items()]
-    document = {"conclusion": made.conclusion, "layouts": rows, "refused": refused}
+    document = {
+        "conclusion": made.conclusion,
+        "layouts": rows,
+        "pipelines": [pipeline_document(each) for each in pipelines],
+        "refused": refused,
+    }
     names = [str(each.layout) for each in made.forecasts]
-    terminal.print_document(document, output, render_layouts(made, profile), names)
+    terminal.print_document(document, output, render_layouts(made, pipelines, profile), names)
     if not made.forecasts:
         raise NothingFeasible(made.conclusion)
 
@@ -108,13 +122,45 @@ def layout_document(forecast: LayoutForecast, profile: LayoutProfile) -> dict[st
     }
 
 
-def render_layouts(made: LayoutPlan, profile: LayoutProfile) -> RenderableType:
+def pipeline_document(forecast: PipelineForecast) -> dict[str, object]:
+    """Return an asynchronous pipeline as JSON values."""
+    return {
+        "stages": list(forecast.layout.replicas),
+        "cuts": list(forecast.layout.cuts),
+        "seconds": forecast.partition.seconds,
+        "speedup": forecast.speedup,
+    }
+
+
+def render_layouts(
+    made: LayoutPlan, pipelines: Sequence[PipelineForecast], profile: LayoutProfile
+) -> RenderableType:
     """Render the layouts from fast to slow, and why others are not among them."""
-    notes: list[RenderableType] = [Text(), render_facts(_facts(made))]
+    facts = [*_facts(made), *(("pipedream", describe_pipeline(each)) for each in pipelines)]
+    notes: list[RenderableType] = [Text(), render_facts(facts)]
     if not made.forecasts:
         return Group(*notes[1:])
     rows = [_layout_row(each, profile) for each in made.forecasts]
     return Group(ResponsiveTable(LAYOUT_COLUMNS, rows), *notes)
+
+
+def describe_pipeline(forecast: PipelineForecast) -> str:
+    """Say what an asynchronous pipeline would do, and how to ask for it.
+
+    >>> from scavenger.layout import Layout
+    >>> from scavenger.models.partition import Partition, Stage
+    >>> partition = Partition((Stage(0, 2, 2, 2, 0.0), Stage(3, 4, 1, 1, 0.0)), 0.05)
+    >>> layout = Layout(2, replicas=(2, 1), cuts=("layers.3",))
+    >>> describe_pipeline(PipelineForecast(partition, layout, 2.5))
+    '2-1 ends a minibatch every 50ms, 2.5 times one process: {stages: [2, 1], cuts: ["layers.3"]}'
+    """
+    layout = forecast.layout
+    cuts = f", cuts: {json.dumps(layout.cuts)}" if layout.cuts else ""
+    return (
+        f"{forecast.partition.shape} ends a minibatch every "
+        f"{format_seconds(forecast.partition.seconds)}, {forecast.speedup:.3g} times one process: "
+        f"{{stages: {list(layout.replicas)}{cuts}}}"
+    )
 
 
 def _facts(made: LayoutPlan) -> list[tuple[str, str]]:

@@ -37,7 +37,7 @@ from scavenger.job.fields import (
 )
 from scavenger.job.messages import show_value
 from scavenger.job.pricing import MemorySpec
-from scavenger.layout import PLAIN, Layout
+from scavenger.layout import MODULE_NAME, PLAIN, Layout
 
 MAX_WORKERS = 1024
 MAX_BATCH = 2**24
@@ -46,6 +46,7 @@ MAX_STAGES, MAX_SHARDS, MAX_MICRO_BATCHES = 64, 64, 1024
 
 RangeOrList = Bounds | tuple[int, ...]
 WorkerCount = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
+ModuleName = Annotated[str, Strict(), Field(pattern=MODULE_NAME.pattern, max_length=200)]
 BatchSize = Annotated[int, Strict(), Field(ge=1, le=MAX_BATCH)]
 
 _WORKERS: TypeAdapter[list[int]] = TypeAdapter(list[WorkerCount])
@@ -122,6 +123,8 @@ class LayoutSpec(SpecModel):
         tensor: Processes that share the large weights of each stage.
         shard: Processes that each keep a part of all weights and train on a part of the batch.
         micro_batches: Parts of a local batch that follow each other through the stages.
+        cuts: Names of the modules that the stages after the first begin with; None to divide by
+            weights.
     """
 
     pipeline: Annotated[int, Strict(), Field(ge=1, le=MAX_STAGES)] = Field(1, examples=[2])
@@ -129,6 +132,9 @@ class LayoutSpec(SpecModel):
     shard: Annotated[int, Strict(), Field(ge=1, le=MAX_SHARDS)] = Field(1, examples=[2])
     micro_batches: Annotated[int, Strict(), Field(ge=1, le=MAX_MICRO_BATCHES)] = Field(
         1, examples=[4]
+    )
+    cuts: Annotated[tuple[ModuleName, ...] | None, BeforeValidator(require_value)] = Field(
+        None, examples=["[layers.3]"]
     )
 
     @field_validator("micro_batches")
@@ -141,10 +147,29 @@ class LayoutSpec(SpecModel):
             )
         return count
 
+    @field_validator("cuts")
+    @classmethod
+    def _lie_between_stages(
+        cls, cuts: tuple[str, ...] | None, info: ValidationInfo
+    ) -> tuple[str, ...] | None:
+        if cuts is not None and "pipeline" in info.data:
+            check_cuts(cuts, info.data["pipeline"])
+        return cuts
+
     @property
     def layout(self) -> Layout:
         """The same as the library's value."""
-        return Layout(self.pipeline, self.tensor, self.shard, self.micro_batches)
+        counts = self.pipeline, self.tensor, self.shard, self.micro_batches
+        return Layout(*counts, cuts=self.cuts or ())
+
+
+def check_cuts(cuts: tuple[str, ...], stages: int) -> None:
+    """Refuse cuts that do not lie between so many stages."""
+    if len(cuts) != stages - 1:
+        raise ValueError(
+            f"{', '.join(cuts)} makes {len(cuts) + 1} stages where there are {stages}: write the "
+            "first module of each stage but the first, or leave it out"
+        )
 
 
 class Limits(SpecModel):

@@ -50,6 +50,7 @@ from scavenger.job.training import (
     LearningRateField,
     LearningRateSpec,
     ParameterServerSpec,
+    PipeDreamSpec,
     StacksField,
     TrainingStrategyField,
     TrainingStrategySpec,
@@ -65,6 +66,7 @@ from scavenger.protocol import (
     StopAtMetric,
     StopAtProgress,
     StopRule,
+    TrainingStrategyName,
 )
 from scavenger.stack import (
     AUTOMATIC_SHORT_STACKS,
@@ -290,25 +292,36 @@ class JobSpec(SpecModel):
     def _can_be_chosen_for(
         cls, strategy: TrainingStrategySpec, info: ValidationInfo
     ) -> TrainingStrategySpec:
-        if isinstance(strategy, DownpourSpec) and "limits" in info.data:
-            _check_single(info.data["limits"].space)
+        if "limits" not in info.data:
+            return strategy
+        limits: Limits = info.data["limits"]
+        if not strategy.is_searched:
+            _check_single(limits.space, strategy.name)
+        if isinstance(strategy, PipeDreamSpec):
+            _check_pipeline(limits)
         return strategy
 
     @field_validator("lr_scaling")
     @classmethod
     def _can_be_followed(cls, spec: LearningRateSpec, info: ValidationInfo) -> LearningRateSpec:
-        if spec.rule != "none" and isinstance(info.data.get("strategy"), DownpourSpec):
+        strategy: TrainingStrategySpec = info.data.get("strategy", AllReduceSpec())
+        if spec.rule != "none" and not strategy.is_searched:
             raise ValueError(
-                "downpour never changes its batch, so there is nothing to scale: leave it out"
+                f"{strategy.name} never changes its batch, so there is nothing to scale: leave it "
+                "out"
             )
         return spec
 
     @field_validator("nan_guard")
     @classmethod
     def _can_be_guarded(cls, guard: str, info: ValidationInfo) -> str:
-        if guard == "on" and not isinstance(
-            info.data.get("strategy", AllReduceSpec()), AllReduceSpec
-        ):
+        strategy: TrainingStrategySpec = info.data.get("strategy", AllReduceSpec())
+        if guard == "on" and isinstance(strategy, PipeDreamSpec):
+            raise ValueError(
+                "stages of an asynchronous pipeline cannot skip a step together: leave nan_guard "
+                "out, or write limits.layout in place of strategy: pipedream"
+            )
+        if guard == "on" and not isinstance(strategy, AllReduceSpec):
             raise ValueError(
                 "servers step by themselves and cannot skip a step together: leave nan_guard out, "
                 "or write strategy: all_reduce"
@@ -322,7 +335,13 @@ class JobSpec(SpecModel):
     ) -> Literal["auto"] | tuple[str, ...]:
         if stacks == (EAGER_NAME,):
             return stacks
-        if not isinstance(info.data.get("strategy", AllReduceSpec()), AllReduceSpec):
+        strategy: TrainingStrategySpec = info.data.get("strategy", AllReduceSpec())
+        if isinstance(strategy, PipeDreamSpec):
+            raise ValueError(
+                "stacks change the whole model and a pipeline cuts it: leave one of stacks and "
+                "strategy: pipedream out"
+            )
+        if not isinstance(strategy, AllReduceSpec):
             raise ValueError(
                 "with servers each script computes its steps as it is written: leave stacks out, "
                 "or write strategy: all_reduce"
@@ -346,7 +365,8 @@ class JobSpec(SpecModel):
                 "downpour writes no checkpoints: leave run.checkpoints out, and let the script "
                 "save the weights of its leader"
             )
-        if "limits" in info.data and not info.data["limits"].layout_of_workers.is_plain:
+        is_cut = isinstance(info.data.get("strategy"), PipeDreamSpec)
+        if is_cut or ("limits" in info.data and not info.data["limits"].layout_of_workers.is_plain):
             _check_layout(info.data, is_under_agent=run.is_under_agent)
         if run.is_under_agent and "strategy" in info.data:
             _check_agent_run(info.data["strategy"], info.data.get("framework"))
@@ -372,6 +392,8 @@ class JobSpec(SpecModel):
     @property
     def layout(self) -> Layout:
         """How the processes of each worker share the model."""
+        if isinstance(self.strategy, PipeDreamSpec):
+            return self.strategy.layout
         return self.limits.layout_of_workers
 
     @property
@@ -502,13 +524,26 @@ def add_stacks(space: ConfigSpace, names: tuple[str, ...]) -> ConfigSpace:
     return replace(space, stacks=tuple(option for option in options if option is not None))
 
 
-def _check_single(space: ConfigSpace) -> None:
+def _check_single(space: ConfigSpace, strategy: TrainingStrategyName) -> None:
     configurations = len(tuple(space))
     if configurations > 1:
         raise ValueError(
-            f"downpour never waits, so no law tells which configuration is best, and the "
+            f"{strategy} never waits, so no law tells which configuration is best, and the "
             f"limits leave {configurations}: write one number for limits.workers and one for "
             f"limits.batch, e.g. workers: {space.workers[-1]}, batch: {space.global_batches[-1]}"
+        )
+
+
+def _check_pipeline(limits: Limits) -> None:
+    """Refuse limits that an asynchronous pipeline cannot be within."""
+    if limits.space.workers != (1,):
+        raise ValueError(
+            "the stages of pipedream are processes of one machine: write workers: 1, and more "
+            "processes in stages"
+        )
+    if not limits.layout_of_workers.is_plain:
+        raise ValueError(
+            "pipedream says how the model is cut: leave one of strategy and limits.layout out"
         )
 
 
@@ -517,16 +552,16 @@ def _check_layout(others: Mapping[str, Any], *, is_under_agent: bool) -> None:
     if is_under_agent:
         raise ValueError(
             "a script under agent run makes its own passes, so its model cannot be shared: leave "
-            "limits.layout out, or let the script train with job.step()"
+            "limits.layout or strategy out, or let the script train with job.step()"
         )
-    if not isinstance(others.get("strategy", AllReduceSpec()), AllReduceSpec):
+    if not isinstance(others.get("strategy", AllReduceSpec()), AllReduceSpec | PipeDreamSpec):
         raise ValueError(
             "with servers each worker has the whole model: leave limits.layout out, or write "
             "strategy: all_reduce"
         )
     if others.get("framework") == "tensorflow":
         raise ValueError(
-            "layouts are PyTorch's: leave limits.layout out with framework: tensorflow"
+            "layouts are PyTorch's: leave limits.layout or strategy out with framework: tensorflow"
         )
     if others.get("stacks", (EAGER_NAME,)) != (EAGER_NAME,):
         raise ValueError(
@@ -554,7 +589,7 @@ def _check_agent_run(strategy: TrainingStrategySpec, framework: FrameworkName | 
 
 def _check_servers(price: PriceSpec, strategy: TrainingStrategySpec) -> None:
     paid = priced_servers(price)
-    if paid is None or isinstance(strategy, AllReduceSpec):
+    if paid is None or strategy.servers == 0:
         return
     if not strategy.priced:
         raise ValueError(

@@ -8,15 +8,27 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Strict, TypeAdapter
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Strict,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+)
 
 from scavenger.job.fields import SpecModel, require_value
+from scavenger.job.limits import MAX_STAGES, ModuleName, check_cuts
 from scavenger.job.messages import show_value
+from scavenger.layout import Layout
 from scavenger.learning_rate import LearningRateRule
 from scavenger.protocol import ExchangeInterval, TrainingStrategyName
 from scavenger.stack import Stack
 
 ServerCount = Annotated[int, Strict(), Field(ge=1, le=64)]
+ProcessCount = Annotated[int, Strict(), Field(ge=1, le=64)]
 IterationCount = Annotated[int, Strict(), Field(ge=1, le=100_000)]
 
 
@@ -24,6 +36,7 @@ class AllReduceSpec(SpecModel):
     """Workers average their gradients among themselves."""
 
     name: ClassVar[TrainingStrategyName] = "all_reduce"
+    is_searched: ClassVar[bool] = True
     servers: ClassVar[int] = 0
     priced: ClassVar[bool] = False
     exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
@@ -38,6 +51,7 @@ class ParameterServerSpec(SpecModel):
     """
 
     name: ClassVar[TrainingStrategyName] = "parameter_server"
+    is_searched: ClassVar[bool] = True
     exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
     servers: ServerCount = Field(1, examples=[2])
     priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
@@ -54,6 +68,7 @@ class DownpourSpec(SpecModel):
     """
 
     name: ClassVar[TrainingStrategyName] = "downpour"
+    is_searched: ClassVar[bool] = False  # no law tells which configuration is best
     servers: ServerCount = Field(1, examples=[1])
     priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
     n_push: IterationCount = Field(1, examples=[1])
@@ -65,15 +80,60 @@ class DownpourSpec(SpecModel):
         return ExchangeInterval(self.n_push, self.n_fetch)
 
 
-TrainingStrategySpec = AllReduceSpec | ParameterServerSpec | DownpourSpec
+class PipeDreamSpec(SpecModel):
+    """The processes of one worker are stages of an asynchronous pipeline (PipeDream).
+
+    Attributes:
+        stages: Processes of each stage, first to last, which take minibatches in turn.
+        cuts: Names of the modules that the stages after the first begin with; None to divide by
+            weights.
+    """
+
+    name: ClassVar[TrainingStrategyName] = "pipedream"
+    is_searched: ClassVar[bool] = False  # its epochs are of one batch and one pipeline
+    servers: ClassVar[int] = 0
+    priced: ClassVar[bool] = False
+    exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
+    stages: tuple[ProcessCount, ...] = Field(examples=["[2, 1]"])
+    cuts: Annotated[tuple[ModuleName, ...] | None, BeforeValidator(require_value)] = Field(
+        None, examples=["[layers.3]"]
+    )
+
+    @field_validator("stages")
+    @classmethod
+    def _are_a_pipeline(cls, stages: tuple[int, ...]) -> tuple[int, ...]:
+        if not 2 <= len(stages) <= MAX_STAGES:
+            raise ValueError(
+                f"{list(stages)} must have 2 to {MAX_STAGES} stages: write e.g. [1, 1], or leave "
+                "strategy out and let limits.workers share the batch"
+            )
+        return stages
+
+    @field_validator("cuts")
+    @classmethod
+    def _lie_between_stages(
+        cls, cuts: tuple[str, ...] | None, info: ValidationInfo
+    ) -> tuple[str, ...] | None:
+        if cuts is not None and "stages" in info.data:
+            check_cuts(cuts, len(info.data["stages"]))
+        return cuts
+
+    @property
+    def layout(self) -> Layout:
+        """How the processes of the worker share the model."""
+        return Layout(len(self.stages), replicas=self.stages, cuts=self.cuts or ())
 
 
-class ServerStrategySpec(SpecModel):
-    """A strategy with servers, under its name.
+TrainingStrategySpec = AllReduceSpec | ParameterServerSpec | DownpourSpec | PipeDreamSpec
+
+
+class NamedStrategySpec(SpecModel):
+    """A strategy with options, under its name.
 
     Attributes:
         parameter_server: Servers wait for all workers.
         downpour: No worker waits for another.
+        pipedream: Stages of a pipeline do not wait for the end of an iteration.
     """
 
     parameter_server: Annotated[ParameterServerSpec | None, BeforeValidator(require_value)] = Field(
@@ -82,14 +142,20 @@ class ServerStrategySpec(SpecModel):
     downpour: Annotated[DownpourSpec | None, BeforeValidator(require_value)] = Field(
         None, examples=["{servers: 1, n_push: 1, n_fetch: 1}"]
     )
+    pipedream: Annotated[PipeDreamSpec | None, BeforeValidator(require_value)] = Field(
+        None, examples=["{stages: [2, 1]}"]
+    )
 
 
-_STRATEGIES = "all_reduce, parameter_server, downpour or e.g. {parameter_server: {servers: 2}}"
+_STRATEGIES = (
+    "all_reduce, parameter_server, downpour or e.g. {parameter_server: {servers: 2}} or "
+    "{pipedream: {stages: [1, 1]}}"
+)
 
 
 def _read_strategy(value: object) -> TrainingStrategySpec:
     match value:
-        case AllReduceSpec() | ParameterServerSpec() | DownpourSpec():
+        case AllReduceSpec() | ParameterServerSpec() | DownpourSpec() | PipeDreamSpec():
             return value
         case "all_reduce":
             return AllReduceSpec()
@@ -97,6 +163,11 @@ def _read_strategy(value: object) -> TrainingStrategySpec:
             return ParameterServerSpec()
         case "downpour":
             return DownpourSpec()
+        case "pipedream":
+            raise ValueError(
+                "pipedream needs the processes of each stage: write e.g. "
+                "{pipedream: {stages: [1, 1]}}"
+            )
         case dict():
             return _read_choice(value)
         case _:
@@ -104,13 +175,15 @@ def _read_strategy(value: object) -> TrainingStrategySpec:
 
 
 def _read_choice(value: dict[object, object]) -> TrainingStrategySpec:
-    choice = ServerStrategySpec.model_validate(value)
-    if choice.parameter_server is not None and choice.downpour is not None:
-        raise ValueError("parameter_server and downpour exclude each other: write one of them")
-    named = choice.parameter_server or choice.downpour
-    if named is None:
+    choice = NamedStrategySpec.model_validate(value)
+    written = {name: each for name, each in choice if each is not None}
+    if len(written) > 1:
+        raise ValueError(f"{' and '.join(written)} exclude each other: write one of them")
+    if not written:
         raise ValueError(f"names no strategy: write {_STRATEGIES}")
-    return named
+    (named,) = written.values()
+    strategy: TrainingStrategySpec = named
+    return strategy
 
 
 def _write_strategy(strategy: TrainingStrategySpec) -> str | dict[str, Any]:
@@ -121,9 +194,7 @@ def _write_strategy(strategy: TrainingStrategySpec) -> str | dict[str, Any]:
 
 TrainingStrategyField = Annotated[
     TrainingStrategySpec,
-    PlainValidator(
-        _read_strategy, json_schema_input_type=TrainingStrategyName | ServerStrategySpec
-    ),
+    PlainValidator(_read_strategy, json_schema_input_type=TrainingStrategyName | NamedStrategySpec),
     PlainSerializer(_write_strategy, return_type=str | dict[str, Any], when_used="json"),
 ]
 

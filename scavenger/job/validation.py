@@ -51,8 +51,9 @@ from scavenger.job.spec import (
 from scavenger.job.training import (
     DownpourSpec,
     LearningRateSpec,
+    NamedStrategySpec,
     ParameterServerSpec,
-    ServerStrategySpec,
+    PipeDreamSpec,
 )
 
 MAX_PROBLEMS = 100
@@ -205,9 +206,10 @@ _SECTIONS: Mapping[DocumentPath, type[SpecModel]] = {
     ("limits",): Limits,
     ("limits", "memory"): MemoryLimit,
     ("limits", "layout"): LayoutSpec,
-    ("strategy",): ServerStrategySpec,
+    ("strategy",): NamedStrategySpec,
     ("strategy", "parameter_server"): ParameterServerSpec,
     ("strategy", "downpour"): DownpourSpec,
+    ("strategy", "pipedream"): PipeDreamSpec,
     ("lr_scaling",): LearningRateSpec,
     ("price", "servers"): ServersSpec,
     ("price", "interruptions"): InterruptionsSpec,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from scavenger.layout import PLAIN, Layout
 from scavenger.models.layout_time import LayoutForecast, LayoutProfile, forecast_layout
+from scavenger.models.partition import Layer, Partition, PartitionLimits, partition_chain
 
 GIB = 2**30
 
@@ -86,6 +87,82 @@ def forecast_layouts(
     kept = tuple(each for each in found if not is_dominated(each, found))
     said = conclude(profile, found, refused)
     return LayoutPlan(kept, len(found) - len(kept), refused, said)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineForecast:
+    """The fastest asynchronous pipeline (PipeDream) of the processes of one machine.
+
+    Attributes:
+        partition: Its stages.
+        layout: The same as a worker's layout.
+        speedup: Minibatches of it in the time that one process takes for one.
+    """
+
+    partition: Partition
+    layout: Layout
+    speedup: float
+
+
+def forecast_pipelines(
+    profile: LayoutProfile, processes: Sequence[int], batch: int
+) -> tuple[PipelineForecast, ...]:
+    """Cut a model into the asynchronous pipeline that ends minibatches fastest.
+
+    Args:
+        profile: The model, its link inside a machine, and its machines.
+        processes: Numbers of processes of one machine that may be used.
+        batch: Samples of a minibatch.
+
+    Returns:
+        One for each number of processes that a machine hosts and whose memory holds a pipeline of
+        two stages or more, where that is faster than processes with the whole model each.
+    """
+    layers = [
+        Layer(
+            block.fixed_seconds + block.seconds_per_sample * batch,
+            block.output_bytes * batch,
+            block.weight_bytes,
+            block.saved_bytes * batch,
+        )
+        for block in profile.blocks
+    ]
+    alone = sum(layer.seconds for layer in layers)
+    found = []
+    for count in sorted(set(processes)):
+        if not 1 < count <= profile.processes_per_machine:
+            continue
+        limits = PartitionLimits(
+            profile.inside.bytes_per_second,
+            profile.machine_memory_bytes / count,
+            profile.optimizer_slots,
+        )
+        partition = partition_chain(layers, count, limits)[-1]
+        if partition is None or len(partition.stages) == 1:
+            continue
+        stages = partition.stages
+        layout = Layout(
+            len(stages),
+            replicas=tuple(stage.replicas for stage in stages),
+            cuts=first_modules(profile, [stage.first for stage in stages[1:]]),
+        )
+        found.append(PipelineForecast(partition, layout, alone / partition.seconds))
+    return tuple(found)
+
+
+def first_modules(profile: LayoutProfile, places: Sequence[int]) -> tuple[str, ...]:
+    """Return the names of modules with weights that stages begin with; none where one has none.
+
+    A stage cannot be told to begin with a module without weights: it begins with the next one.
+    """
+    named = []
+    for place in places:
+        later = (b for b in profile.blocks[place:] if b.weight_bytes > 0)
+        found = next(later, None)
+        if found is None or found.name in named:
+            return ()
+        named.append(found.name)
+    return tuple(named)
 
 
 def forecast_best(

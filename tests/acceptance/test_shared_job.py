@@ -60,3 +60,15 @@ def test_a_killed_process_restarts_its_worker_while_the_other_one_trains(
     assert all(each.iterations_lost in (0, None) for each in controller.curve(job).resizes)
     assert controller.ask("POST", f"/v1/jobs/{job}/actions/cancel").status_code < 300
     assert controller.finished(job).phase is JobPhase.CANCELLED
+
+
+@pytest.mark.slow  # test_asynchronous_pipeline.py compares every weight
+def test_the_example_of_pipedream_reaches_its_target_with_late_gradients(
+    controller: Controller,
+) -> None:
+    place = EXAMPLES / "vgg-pipedream"
+    read: dict[str, Any] = yaml.safe_load((place / "job.yaml").read_text())
+    read["run"] = {"command": [sys.executable, "train.py"], "directory": str(place)}
+    job = controller.finished(controller.submit(read))
+    assert job.phase is JobPhase.SUCCEEDED, job.reason
+    assert job.progress.metrics["staleness"] == 1

@@ -20,7 +20,7 @@ from scavenger.job.limits import Limits
 from scavenger.job.parser import scan_json, scan_yaml
 from scavenger.job.run import CheckpointsSpec, RunSpec
 from scavenger.job.spec import EpochsTarget, JobSpec, MetricTarget, ModelSpec
-from scavenger.job.training import DownpourSpec, LearningRateSpec, ServerStrategySpec
+from scavenger.job.training import DownpourSpec, LearningRateSpec, NamedStrategySpec
 from scavenger.job.validation import parse_job, validate_job
 
 SECTIONS = (
@@ -31,7 +31,7 @@ SECTIONS = (
     Limits,
     RunSpec,
     CheckpointsSpec,
-    ServerStrategySpec,
+    NamedStrategySpec,
     DownpourSpec,
     LearningRateSpec,
 )

@@ -83,7 +83,7 @@ def test_stages_have_every_weight_and_every_slot_once(stages: int, layers: int) 
         model.load_state_dict(whole.state_dict())
         halves = [list(model.parameters())[half::2] for half in (0, 1)]  # weights, then biases
         optimizer = SGD([{"params": each} for each in halves], lr=0.1)
-        cut = cut_model(model, optimizer, None, stages)
+        cut = cut_model(model, optimizer, None, Layout(stages))
         blocks = keep_stage(model, optimizer, cut, stage)
         mine = dict(model.named_parameters())
         assert not found.keys() & mine.keys()
@@ -119,16 +119,16 @@ def test_what_cannot_be_cut_is_refused_by_name() -> None:
     model = NoChain()
     optimizer = SGD(model.parameters(), lr=0.1)
     with pytest.raises(UnsupportedModel, match="NoChain cannot be traced, so it cannot be cut"):
-        cut_model(model, optimizer, None, 2)
+        cut_model(model, optimizer, None, Layout(2))
     with pytest.raises(UnsupportedModel, match=r"last\.bias: no block has them"):
-        cut_model(model, optimizer, [model.first], 2)
+        cut_model(model, optimizer, [model.first], Layout(2))
     with pytest.raises(UnsupportedModel, match=r"first\.weight is shared by stages 0 and 1"):
-        cut_model(model, optimizer, [model.first, model.last], 2)
+        cut_model(model, optimizer, [model.first, model.last], Layout(2))
     with pytest.raises(UnsupportedModel, match="2 blocks cannot be cut into 3 stages"):
-        cut_model(model, optimizer, [model.first, model.last], 3)
+        cut_model(model, optimizer, [model.first, model.last], Layout(3))
     stranger = SGD([*model.parameters(), nn.Parameter(torch.ones(1))], lr=0.1)
     with pytest.raises(UnsupportedModel, match="parameters that belong to no block"):
-        cut_model(model, stranger, [model.first, model.last], 1)
+        cut_model(model, stranger, [model.first, model.last], Layout())
     for keeps in (True, False):
         normed = nn.Sequential(nn.BatchNorm1d(2, track_running_stats=keeps))
         with pytest.raises(UnsupportedModel, match="0 would see the samples of one micro-batch"):

@@ -33,8 +33,9 @@ from scavenger.job.spec import (
 from scavenger.job.training import (
     DownpourSpec,
     LearningRateSpec,
+    NamedStrategySpec,
     ParameterServerSpec,
-    ServerStrategySpec,
+    PipeDreamSpec,
 )
 from scavenger.job.validation import parse_job, validate_job
 from scavenger.learning_rate import LearningRateScaling
@@ -113,9 +114,10 @@ SECTIONS = [
     InterruptionsSpec,
     MemorySpec,
     MemoryLimit,
-    ServerStrategySpec,
+    NamedStrategySpec,
     ParameterServerSpec,
     DownpourSpec,
+    PipeDreamSpec,
     LearningRateSpec,
     MachineSpec,
     CheckpointsSpec,
@@ -410,6 +412,8 @@ def test_with_code_a_directory_is_inside_it():
     ]
 
 
+PIPELINE = {"pipedream": {"stages": [2, 1]}}
+ONE = {"workers": 1, "batch": 64}
 TARGETS = (
     "write {epochs: 30, at_batch: 64} to train that long, "
     "or {metric: accuracy, goal: 0.97, max_epochs: 120} to train until reached"
@@ -575,7 +579,7 @@ SECRET = (
         ),
         (
             {"limits": CUT, "framework": "tensorflow"},
-            "run: layouts are PyTorch's: leave limits.layout out with framework: tensorflow",
+            "run: layouts are PyTorch's: leave limits.layout or strategy out wi",
         ),
         (
             {"limits": CUT, "stacks": "auto"},
@@ -604,9 +608,57 @@ SECRET = (
         (
             {"strategy": "ps"},
             "strategy: must be all_reduce, parameter_server, downpour or e.g. "
-            '{parameter_server: {servers: 2}}, got "ps"',
+            '{parameter_server: {servers: 2}} or {pipedream: {stages: [1, 1]}}, got "ps"',
         ),
         ({"strategy": {}}, "strategy: names no strategy: write all_reduce, parameter_server, dow"),
+        (
+            {"strategy": "pipedream"},
+            "strategy: pipedream needs the processes of each stage: write e.g. {pipedream: {stag",
+        ),
+        (
+            {"strategy": {"pipedream": {"stages": [2]}}, "limits": ONE},
+            "strategy.pipedream.stages: [2] must have 2 to 64 stages: write e.g. [1, 1], or leave",
+        ),
+        (
+            {"strategy": {"pipedream": {"stages": [2, 1], "cuts": ["a", "b"]}}, "limits": ONE},
+            "strategy.pipedream.cuts: a, b makes 3 stages where there are 2: write the first modu",
+        ),
+        (
+            {"strategy": {"pipedream": {"stages": [1, 1], "cuts": [3]}}, "limits": ONE},
+            "strategy.pipedream.cuts.0: must be text, got 3: put it in quotes",
+        ),
+        (
+            {"strategy": {"pipedream": {"stages": [2, 1]}}},
+            "strategy: pipedream never waits, so no law tells which configuration is best, and the",
+        ),
+        (
+            {"strategy": PIPELINE, "limits": {"workers": 2, "batch": 64}},
+            "strategy: the stages of pipedream are processes of one machine: write workers: 1, and",
+        ),
+        (
+            {"strategy": PIPELINE, "limits": {**ONE, "layout": {"tensor": 2}}},
+            "strategy: pipedream says how the model is cut: leave one of strategy and limits.layo",
+        ),
+        (
+            {"strategy": PIPELINE, "limits": ONE, "nan_guard": "on"},
+            "nan_guard: stages of an asynchronous pipeline cannot skip a step together: leave nan",
+        ),
+        (
+            {"strategy": PIPELINE, "limits": ONE, "stacks": ["fused"]},
+            "stacks: stacks change the whole model and a pipeline cuts it: leave one of stacks an",
+        ),
+        (
+            {"strategy": PIPELINE, "limits": ONE, "lr_scaling": "linear"},
+            "lr_scaling: pipedream never changes its batch, so there is nothing to scale: leave i",
+        ),
+        (
+            {"strategy": PIPELINE, "limits": ONE, "framework": "tensorflow"},
+            "run: layouts are PyTorch's: leave limits.layout or strategy out with framework: tens",
+        ),
+        (
+            {"limits": {"layout": {"pipeline": 3, "cuts": ["c"]}}},
+            "limits.layout.cuts: c makes 2 stages where there are 3: write the first module of ea",
+        ),
         (
             {"strategy": {"parameter_server": {}, "downpour": {}}},
             "strategy: parameter_server and downpour exclude each other: write one of them",

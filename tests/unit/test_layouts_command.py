@@ -12,11 +12,20 @@ from typer.testing import CliRunner
 
 from scavenger.cli.main import app
 from scavenger.errors import ExitCode
+from scavenger.job.validation import validate_job
 
 PAGE = Path(__file__).parents[2] / "docs" / "layouts.md"
 COMPARED = PAGE.read_text().split("## Compare the layouts")[1]
 BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", COMPARED, re.MULTILINE | re.DOTALL)
 PROFILE, COMMAND, SHOWN = BLOCKS[0], BLOCKS[1], BLOCKS[2]
+
+JOB = {
+    "model": {"key": "vgg", "dataset_size": 50_000},
+    "target": {"epochs": 30, "at_batch": 128},
+    "limits": {"workers": 1, "batch": 128},
+    "price": "0.10 USD/h",
+    "run": {"command": ["python", "train.py"]},
+}
 
 
 def run(profile: Path, *words: str) -> tuple[int, str]:
@@ -69,6 +78,28 @@ def test_what_cannot_be_used_is_named(
     code, output = run(profile, *(words or ["--processes", "4", "--batch", "64"]))
     assert code == 2
     assert said in " ".join(output.split())
+
+
+def test_an_asynchronous_pipeline_is_proposed_as_the_job_document_writes_it(profile: Path) -> None:
+    hosts = {
+        "processes_per_machine": 8,
+        "machine_memory_bytes": 1e12,
+        "inside": {"latency_seconds": 0, "bytes_per_second": 5e8},
+    }
+    profile.write_text(json.dumps(json.loads(PROFILE) | hosts))
+    words = ["--processes", "1,2,8,16", "--batch", "128"]
+    code, said = run(profile, *words, "-o", "json")
+    assert code == 0
+    two, eight = json.loads(said)["pipelines"]
+    assert (two["stages"], two["cuts"]) == ([1, 1], ["conv3"])
+    assert (eight["stages"], eight["cuts"]) == ([7, 1], ["hidden"])
+    assert 1 < two["speedup"] < eight["speedup"] < 8
+    code, said = run(profile, *words)
+    proposed = f"{{stages: {eight['stages']}, cuts: {json.dumps(eight['cuts'])}}}"
+    assert proposed in " ".join(said.split())
+    document = {"strategy": {"pipedream": {"stages": eight["stages"], "cuts": eight["cuts"]}}}
+    spec = validate_job({**JOB, **document})
+    assert spec.layout.processes == 8
 
 
 def test_a_model_that_fits_no_process_ends_with_the_bytes_that_are_missing(profile: Path) -> None:

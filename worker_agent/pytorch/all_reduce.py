@@ -113,7 +113,7 @@ class AllReduceStrategy:
             micro_batches=context.micro_batches,
             should_abort=self._should_abort_collective,
             on_work=context.on_work,
-            agreement=None if stage is None else stage.world,
+            agreement=None if stage is None else stage.agreement,
             uncounted=() if stage is None else stage.world.uncounted,
         )
         self.model_steps = None if stage is None else stage.model_steps(context, self.reducer)
@@ -147,6 +147,8 @@ class AllReduceStrategy:
         Raises:
             GenerationBroken: A member was lost meanwhile.
         """
+        if self.model_steps is not None:
+            self.model_steps.drain()
         members = directive.members
         self.others = [member for member in members if member.worker != self.rendezvous.worker]
         # Before the members compare the layouts of their weights.
@@ -208,6 +210,8 @@ class AllReduceStrategy:
         return self.guard.skipped
 
     def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
+        if self.model_steps is not None:
+            self.model_steps.drain()
         return self.state.snapshot(progress)
 
     def scale_learning_rate(self, factor: float) -> None:

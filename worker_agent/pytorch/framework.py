@@ -67,6 +67,8 @@ FRAMEWORK: Framework = PyTorch()
 # One line for each strategy. Loaded when a job uses it: parameter servers never load gloo.
 SYNCHRONOUS: dict[TrainingStrategyName, str] = {
     "all_reduce": "worker_agent.pytorch.all_reduce:AllReduceStrategy",
+    # Its one worker has the passes of an asynchronous pipeline, which the layout says.
+    "pipedream": "worker_agent.pytorch.all_reduce:AllReduceStrategy",
     "parameter_server": "worker_agent.pytorch.parameter_server:ParameterServerStrategy",
 }
 ASYNCHRONOUS: dict[TrainingStrategyName, str] = {

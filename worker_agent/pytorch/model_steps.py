@@ -22,6 +22,7 @@ class WholeModelSteps:
         self, model: nn.Module, loss: Callable[[Any, Any], Tensor], scaler: Any = None
     ) -> None:
         self.model, self.loss, self.scaler = model, loss, scaler
+        self.staleness = None
 
     def step(self, inputs: Any, targets: Any) -> Tensor:
         """Return the batch's loss, after its backward pass."""

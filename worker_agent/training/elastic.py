@@ -186,7 +186,8 @@ class ElasticSession(JobSession[TrainingStrategy]):
 
     def _may_split(self, mine: SampleRange) -> bool:
         directive = self._current_directive
-        is_cut = Layout.parse(self.settings.layout).has_noise_of_parts
+        layout = Layout.parse(self.settings.layout)
+        is_cut = layout.has_noise_of_parts or layout.is_asynchronous
         is_alone = directive.config.workers == 1 and not is_cut
         return is_alone and mine.count > 1 and directive.split_every > 0
 
@@ -280,6 +281,8 @@ class ElasticSession(JobSession[TrainingStrategy]):
             skipped = self.strategy.skipped_steps
             if skipped is not None:
                 self.recorder.log({"skipped_steps": skipped}, self.progress.iteration)
+        if self.model_steps is not None and self.model_steps.staleness is not None:
+            self.recorder.metrics["staleness"] = float(self.model_steps.staleness)
         self.recorder.read_tensors()
         has_changed, self.recorder.has_changed = self.recorder.has_changed, False
         if self._rank != 0:

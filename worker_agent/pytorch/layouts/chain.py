@@ -47,28 +47,29 @@ class CutModel:
 
 
 def cut_model(
-    model: nn.Module, optimizer: Optimizer, blocks: Iterable[Any] | None, stages: int
+    model: nn.Module, optimizer: Optimizer, blocks: Iterable[Any] | None, layout: Layout
 ) -> CutModel:
-    """Divide a model's blocks so that no stage has more weights than it must.
+    """Divide a model's blocks where the layout says, or so that no stage has needless weights.
 
     Args:
         model: The model, still whole.
         optimizer: Its optimizer.
         blocks: Modules of one argument each whose composition is the model; None for a
             ``Sequential``, or a model that can be traced.
-        stages: How many stages.
+        layout: How many stages, and where they are cut.
 
     Raises:
         UnsupportedModel: The blocks are no chain that can be cut; the message says why.
     """
+    stages = layout.pipeline
     chain = [model] if stages == 1 else find_chain(model, blocks)
     if len(chain) < stages:
         raise UnsupportedModel(
             f"{len(chain)} blocks cannot be cut into {stages} stages: pass more blocks to"
-            " job.prepare, or set limits.layout.pipeline lower"
+            " job.prepare, or ask for fewer stages"
         )
     sizes = [sum(p.numel() for p in block.parameters()) for block in chain]
-    edges = balanced_edges(sizes, stages)
+    edges = edges_at(layout.cuts, model, chain) if layout.cuts else balanced_edges(sizes, stages)
     cut = tuple(tuple(chain[low:high]) for low, high in pairwise(edges))
     names = {id(tensor): name for name, tensor in named_tensors(model)}
     refuse_shared_tensors(cut, names)
@@ -100,6 +101,29 @@ def find_chain(model: nn.Module, blocks: Iterable[Any] | None) -> list[nn.Module
             " as in blocks=[model.embedding, *model.blocks, model.head]"
         )
     return chain
+
+
+def edges_at(cuts: Sequence[str], model: nn.Module, chain: Sequence[nn.Module]) -> list[int]:
+    """Return where stages begin and end if those after the first begin with certain modules.
+
+    Raises:
+        UnsupportedModel: The model has no such module, or no block begins with it.
+    """
+    modules = dict(model.named_modules())
+    names = {id(tensor): name for name, tensor in model.named_parameters()}
+    firsts = [next((id(p) for p in block.parameters()), None) for block in chain]
+    edges = [0]
+    for cut in cuts:
+        first = next(modules[cut].parameters(), None) if cut in modules else None
+        place = -1 if first is None or id(first) not in firsts else firsts.index(id(first))
+        if place <= edges[-1]:
+            known = [names[each].rpartition(".")[0] for each in firsts[1:] if each is not None]
+            raise UnsupportedModel(
+                f"no stage can begin with {cut}: write cuts in rising order, each one of"
+                f" {', '.join(known)}"
+            )
+        edges.append(place)
+    return [*edges, len(chain)]
 
 
 def balanced_edges(sizes: Sequence[int], stages: int) -> list[int]:

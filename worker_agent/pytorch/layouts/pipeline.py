@@ -49,6 +49,7 @@ class PipelineSteps:
         self.scheduled: tuple[int, ...] = ()  # what it was built for
         self.parts, self.weight = 1, 1.0
         self.noise_every = self.iterations = 0
+        self.staleness = None  # all gradients are of this iteration
 
     def begin_generation(self, noise_every: int) -> None:
         """Measure noise by micro-batches in one of so many iterations of a lone worker; 0 never."""
@@ -114,23 +115,10 @@ class PipelineSteps:
 
     def predict(self, inputs: Tensor) -> Any:
         """Return the model's outputs on all processes, each of which passes the inputs."""
-        value: Any = inputs
-        with torch.no_grad():
-            if self.is_first and self.is_last:  # each process computes all of them
-                return tree_map(whole_tensor, self.blocks(value))
-            for stage in range(self.world.layout.pipeline):
-                source = self.world.place(stage)
-                described: list[Any] = [None]
-                if stage == self.world.stage:
-                    value = whole_tensor(self.blocks(value))
-                    described = [(tuple(value.shape), value.dtype)]
-                dist.broadcast_object_list(described, source)
-                if stage != self.world.stage:
-                    shape, dtype = described[0]
-                    value = torch.empty(shape, dtype=dtype)
-                value = value.contiguous()
-                self.world.share(value, source)
-        return value
+        return predict_by_stages(self.world, self.blocks, inputs)
+
+    def drain(self) -> None:
+        """Do nothing: each iteration ends in all stages."""
 
     def _schedule(self, inputs: Tensor) -> Schedule1F1B | ScheduleGPipe:
         """Return the schedule for batches of a shape: one of another shape would end the process.
@@ -165,6 +153,27 @@ class PipelineSteps:
             ) from error
         scaled: Tensor = loss if self.scaler is None else self.scaler.scale(loss)
         return scaled
+
+
+def predict_by_stages(world: WorkerWorld, blocks: nn.Module, inputs: Tensor) -> Any:
+    """Return the model's outputs on all processes of a worker, each of which passes the inputs."""
+    value: Any = inputs
+    with torch.no_grad():
+        if world.layout.pipeline == 1:  # each process computes all of them
+            return tree_map(whole_tensor, blocks(value))
+        for stage in range(world.layout.pipeline):
+            source = world.place(stage)
+            described: list[Any] = [None]
+            if stage == world.stage:
+                value = whole_tensor(blocks(value))
+                described = [(tuple(value.shape), value.dtype)]
+            dist.broadcast_object_list(described, source)
+            if stage != world.stage:
+                shape, dtype = described[0]
+                value = torch.empty(shape, dtype=dtype)
+            value = value.contiguous()
+            world.share(value, source)
+    return value
 
 
 def whole_tensor(value: Any) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from worker_agent.errors import UnsupportedModel
 from worker_agent.frameworks import SharedModel, StrategyContext
+from worker_agent.pytorch.layouts.asynchronous import AsynchronousPipeline
 from worker_agent.pytorch.layouts.chain import cut_model, keep_stage, refuse_batch_statistics
 from worker_agent.pytorch.layouts.pipeline import PipelineSteps
 from worker_agent.pytorch.layouts.sharded import ShardedWeights
@@ -37,8 +38,19 @@ class ModelStage:
     weights: ShardedWeights | None
     state: StageState
 
-    def model_steps(self, context: StrategyContext, reducer: Reducer) -> PipelineSteps:
+    @property
+    def agreement(self) -> WorkerWorld | None:
+        """What the processes agree on at the end of an iteration, where it ends in all of them."""
+        return None if self.shared.layout.is_asynchronous else self.world
+
+    def model_steps(
+        self, context: StrategyContext, reducer: Reducer
+    ) -> PipelineSteps | AsynchronousPipeline:
         """Return what makes the passes of this process."""
+        if self.shared.layout.is_asynchronous:
+            return AsynchronousPipeline(
+                self.world, self.blocks, context.optimizer, self.shared.loss
+            )
         return PipelineSteps(
             self.world,
             self.blocks,
@@ -72,11 +84,15 @@ def open_stage(context: StrategyContext, shared: SharedModel) -> ModelStage:
         shared.link,
         has_scaler="scaler" in context.extra_state,
     )
-    world.share_clipping()
+    if layout.is_asynchronous:
+        refuse_scaler(world)
+        world.refuse_clipping()
+    else:
+        world.share_clipping()
     shards: dict[str, ShardSpec] = {}
     if layout.tensor > 1:
         shards = share_weights(model, optimizer, world.tensor_group, shared.tensor_plan)
-    cut = cut_model(model, optimizer, shared.blocks, layout.pipeline)
+    cut = cut_model(model, optimizer, shared.blocks, layout)
     blocks = keep_stage(model, optimizer, cut, world.stage)
     weights = None
     parameters: Mapping[str, Tensor] = dict(model.named_parameters())
@@ -89,6 +105,15 @@ def open_stage(context: StrategyContext, shared: SharedModel) -> ModelStage:
     whole = WholeState(cut.parts, shards, layout)
     state = StageState(model, optimizer, context.extra_state, parameters, whole, shared.link)
     return ModelStage(shared, world, blocks, weights, state)
+
+
+def refuse_scaler(world: WorkerWorld) -> None:
+    """Raise UnsupportedModel if the loss of an asynchronous pipeline would be scaled."""
+    if world.has_scaler:
+        raise UnsupportedModel(
+            "an asynchronous pipeline cannot skip a step in all stages: train without a GradScaler,"
+            " or write limits.layout in place of strategy: pipedream"
+        )
 
 
 def chain_of(model: nn.Module, blocks: Sequence[Any] | None) -> Sequence[nn.Module]:

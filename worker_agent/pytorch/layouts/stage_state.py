@@ -95,7 +95,8 @@ class WholeState:
 
     def part(self, whole: dict[str, Any], position: int) -> dict[str, Any]:
         """Return what one process has of the state of the whole model."""
-        stage, index = divmod(position, self.layout.tensor * self.layout.shard)
+        stage = self.layout.stage_of(position)
+        index = position - self.layout.positions(stage)[0]
         part, mine = self.stages[stage], dict(whole)
         for kind in SHARED_KINDS:
             # What is missing stays missing, and is refused where it is needed.
@@ -131,9 +132,11 @@ class WholeState:
     def _groups(
         self, states: Sequence[dict[str, Any]]
     ) -> Iterator[tuple[StagePart, Sequence[dict[str, Any]]]]:
-        size = self.layout.tensor * self.layout.shard
         for stage, part in enumerate(self.stages):
-            yield part, states[stage * size : (stage + 1) * size]
+            positions = self.layout.positions(stage)
+            if self.layout.is_asynchronous:  # each of them has all of the stage
+                positions = positions[:1]
+            yield part, states[positions.start : positions.stop]
 
     def _joined(self, name: str, parts: Sequence[Any]) -> Any:
         size = self.layout.shard
@@ -143,6 +146,8 @@ class WholeState:
         return parts[0] if spec is None else spec.whole(parts)
 
     def _own(self, name: str, tensor: Tensor, index: int) -> Tensor:
+        if self.layout.is_asynchronous:
+            return tensor.clone()
         column, row = divmod(index, self.layout.shard)
         spec = self.shards.get(name)
         part = tensor if spec is None else spec.part(tensor, column, self.layout.tensor)

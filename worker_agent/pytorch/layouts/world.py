@@ -64,21 +64,31 @@ class WorkerWorld:
             world_size=layout.processes,
             timeout=SILENCE_TIMEOUT,
         )
-        places = torch.arange(layout.processes)
-        places = places.view(layout.pipeline, layout.tensor, layout.shard)
-        self.stage, self.tensor_index, self.shard_index = (
-            int(each) for each in (places == position).nonzero()[0]
-        )
-        self.pipeline_group = self._group_along(places, 0)
-        row = self._group_along(places, 1)
+        self.stage = layout.stage_of(position)
+        index = position - self.place(self.stage)
+        self.replica, self.tensor_index, self.shard_index = index, 0, 0
+        self.pipeline_group = self.shard_group = self.replica_group = row = None
+        if layout.is_asynchronous:
+            stages = [list(layout.positions(stage)) for stage in range(layout.pipeline)]
+            self.replica_group = self._group_among(stages)
+        else:
+            self.replica = 0
+            self.tensor_index, self.shard_index = divmod(index, layout.shard)
+            places = torch.arange(layout.processes)
+            places = places.view(layout.pipeline, layout.tensor, layout.shard)
+            self.pipeline_group, row, self.shard_group = (
+                self._group_along(places, axis) for axis in range(3)
+            )
         self.tensor_group = TensorGroup(row, self.tensor_index, layout.tensor)
-        self.shard_group = self._group_along(places, 2)
         # Parameters that all tensor shards have whole count once in a norm: those of the first.
         self.uncounted: list[Tensor] = []
 
     def _group_along(self, places: Tensor, axis: int) -> Any:
         """Return the group of the processes that differ from this one along one axis only."""
-        lines = places.movedim(axis, -1).reshape(-1, places.shape[axis]).tolist()
+        return self._group_among(places.movedim(axis, -1).reshape(-1, places.shape[axis]).tolist())
+
+    def _group_among(self, lines: Sequence[Sequence[int]]) -> Any:
+        """Return the group of those of these processes that this one is among."""
         # Every process takes part in making each group, in this order.
         groups = [dist.new_group(line) for line in lines]
         return next(
@@ -104,7 +114,7 @@ class WorkerWorld:
 
     def place(self, stage: int) -> int:
         """Return the position of the first process of a stage."""
-        return stage * self.layout.tensor * self.layout.shard
+        return self.layout.positions(stage)[0]
 
     def share(self, tensor: Tensor, source: int) -> None:
         """Overwrite a tensor with that of one process."""
@@ -131,6 +141,17 @@ class WorkerWorld:
             return norm
 
         clip_grad._get_total_norm = norm_of_all_stages  # type: ignore[assignment]
+
+    def refuse_clipping(self) -> None:
+        """Let ``clip_grad_norm_`` fail from now on: stages have gradients of other minibatches."""
+
+        def refuse(*_: Any) -> Tensor:
+            raise UnsupportedModel(
+                "an asynchronous pipeline has no gradient of the whole model at any time: leave"
+                " clip_grad_norm_ out, or write limits.layout in place of strategy: pipedream"
+            )
+
+        clip_grad._get_total_norm = refuse  # type: ignore[assignment]
 
     def close(self) -> None:
         """Leave the group; it cannot be formed again."""

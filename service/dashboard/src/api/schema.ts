@@ -699,7 +699,7 @@ export interface components {
              * @default all_reduce
              * @enum {string}
              */
-            strategy: "all_reduce" | "parameter_server" | "downpour";
+            strategy: "all_reduce" | "parameter_server" | "downpour" | "pipedream";
             /** Why */
             why: string;
         };
@@ -1364,7 +1364,7 @@ export interface components {
              * @default {}
              * @example all_reduce
              */
-            strategy: ("all_reduce" | "parameter_server" | "downpour") | components["schemas"]["ServerStrategySpec"];
+            strategy: ("all_reduce" | "parameter_server" | "downpour" | "pipedream") | components["schemas"]["NamedStrategySpec"];
             /**
              * Target
              * @example {
@@ -1621,13 +1621,24 @@ export interface components {
          *         tensor: Processes that share each large weight of a stage, T.
          *         shard: Processes that share weights and split the worker's batch, S.
          *         micro_batches: Parts of a local batch that follow each other through the stages, M.
+         *         replicas: Processes of each stage, which take minibatches in turn, if the pipeline is
+         *             asynchronous (PipeDream); empty if each iteration ends in all stages.
+         *         cuts: Names of the modules that the stages after the first begin with; empty to divide by
+         *             weights.
          *
          *     >>> str(Layout())
          *     'P=1 T=1'
          *     >>> str(Layout(2, 4, micro_batches=8))
          *     'P=2 T=4 M=8'
+         *     >>> str(Layout(2, replicas=(3, 1), cuts=("layers.13",)))
+         *     'P=2 T=1 R=3-1 C=layers.13'
          */
         Layout: {
+            /**
+             * Cuts
+             * @default []
+             */
+            cuts: string[];
             /**
              * Micro Batches
              * @default 1
@@ -1638,6 +1649,11 @@ export interface components {
              * @default 1
              */
             pipeline: number;
+            /**
+             * Replicas
+             * @default []
+             */
+            replicas: number[];
             /**
              * Shard
              * @default 1
@@ -1658,8 +1674,17 @@ export interface components {
          *         tensor: Processes that share the large weights of each stage.
          *         shard: Processes that each keep a part of all weights and train on a part of the batch.
          *         micro_batches: Parts of a local batch that follow each other through the stages.
+         *         cuts: Names of the modules that the stages after the first begin with; None to divide by
+         *             weights.
          */
         LayoutSpec: {
+            /**
+             * Cuts
+             * @example [
+             *       "layers.3"
+             *     ]
+             */
+            cuts?: string[];
             /**
              * Micro Batches
              * @default 1
@@ -2199,6 +2224,41 @@ export interface components {
             currency: string;
         };
         /**
+         * NamedStrategySpec
+         * @description A strategy with options, under its name.
+         *
+         *     Attributes:
+         *         parameter_server: Servers wait for all workers.
+         *         downpour: No worker waits for another.
+         *         pipedream: Stages of a pipeline do not wait for the end of an iteration.
+         */
+        NamedStrategySpec: {
+            /**
+             * @example {
+             *       "n_fetch": 1,
+             *       "n_push": 1,
+             *       "servers": 1
+             *     }
+             */
+            downpour?: components["schemas"]["DownpourSpec"];
+            /**
+             * @example {
+             *       "priced": true,
+             *       "servers": 2
+             *     }
+             */
+            parameter_server?: components["schemas"]["ParameterServerSpec"];
+            /**
+             * @example {
+             *       "stages": [
+             *         2,
+             *         1
+             *       ]
+             *     }
+             */
+            pipedream?: components["schemas"]["PipeDreamSpec"];
+        };
+        /**
          * NewTokenView
          * @description A new token with its secret, which is never shown again.
          */
@@ -2428,6 +2488,32 @@ export interface components {
              * @default
              */
             reason: string;
+        };
+        /**
+         * PipeDreamSpec
+         * @description The processes of one worker are stages of an asynchronous pipeline (PipeDream).
+         *
+         *     Attributes:
+         *         stages: Processes of each stage, first to last, which take minibatches in turn.
+         *         cuts: Names of the modules that the stages after the first begin with; None to divide by
+         *             weights.
+         */
+        PipeDreamSpec: {
+            /**
+             * Cuts
+             * @example [
+             *       "layers.3"
+             *     ]
+             */
+            cuts?: string[];
+            /**
+             * Stages
+             * @example [
+             *       2,
+             *       1
+             *     ]
+             */
+            stages: number[];
         };
         /**
          * PlanReference
@@ -3182,31 +3268,6 @@ export interface components {
             nonfinite: number;
             /** Unit */
             unit: string;
-        };
-        /**
-         * ServerStrategySpec
-         * @description A strategy with servers, under its name.
-         *
-         *     Attributes:
-         *         parameter_server: Servers wait for all workers.
-         *         downpour: No worker waits for another.
-         */
-        ServerStrategySpec: {
-            /**
-             * @example {
-             *       "n_fetch": 1,
-             *       "n_push": 1,
-             *       "servers": 1
-             *     }
-             */
-            downpour?: components["schemas"]["DownpourSpec"];
-            /**
-             * @example {
-             *       "priced": true,
-             *       "servers": 2
-             *     }
-             */
-            parameter_server?: components["schemas"]["ParameterServerSpec"];
         };
         /**
          * ServersSpec
@@ -4028,8 +4089,10 @@ export interface components {
             drain: number;
             /**
              * @default {
+             *       "cuts": [],
              *       "micro_batches": 1,
              *       "pipeline": 1,
+             *       "replicas": [],
              *       "shard": 1,
              *       "tensor": 1
              *     }
@@ -4066,7 +4129,7 @@ export interface components {
              * @default all_reduce
              * @enum {string}
              */
-            strategy: "all_reduce" | "parameter_server" | "downpour";
+            strategy: "all_reduce" | "parameter_server" | "downpour" | "pipedream";
             /** Variables */
             variables?: {
                 [key: string]: string;

@@ -1,0 +1,233 @@
+"""Processes of an asynchronous pipeline, beside the recursion that PipeDream follows."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from scavenger.layout import PLAIN, Layout
+from tests.conductor import Conductor
+from tests.integration.shared import (
+    SAMPLES,
+    loss,
+    make_model,
+    make_optimizer,
+    samples,
+    start_with,
+)
+
+PROJECT = Path(__file__).parents[2]
+BATCH = 16
+SCRIPT = """
+import json, os, sys
+import worker_agent
+from tests.integration.shared import loss, make_model, make_optimizer, own_weights, samples
+
+model = make_model()
+optimizer = make_optimizer(sys.argv[1], model)
+place = os.environ["SCAVENGER_POSITION"]
+inputs, targets = samples()
+with worker_agent.session() as job, open(f"{place}.jsonl", "a", buffering=1) as rows:
+    job.prepare(model, optimizer, loss=loss)
+    steps, held = job.model_steps, []
+
+    def count_versions(*_):
+        held.append(len({id(each.weights) for each in steps.in_flight} | {id(steps.version)}))
+
+    if hasattr(steps, "blocks") and hasattr(steps, "in_flight"):
+        steps.blocks.register_forward_pre_hook(count_versions)
+    for indices in job.batches(len(inputs), global_batch=16, epochs=1000):
+        facts = {"iteration": job.iteration, "indices": indices.tolist()}
+        facts |= {"weights": own_weights(model), "begun": getattr(steps, "begun", 0)}
+        optimizer.zero_grad()
+        said = job.step(inputs[indices], targets[indices])
+        optimizer.step()
+        facts |= {"loss": float(said), "versions": held[-1] if held else 0}
+        rows.write(json.dumps(facts) + "\\n")
+        job.log(loss=said)
+"""
+
+
+def run(directory: Path, layout: Layout, optimizer: str, *turns: int, **variables: str) -> None:
+    """Train for so many iterations in each generation."""
+    conductor = Conductor(
+        directory,
+        ["-c", SCRIPT, optimizer],
+        dataset_size=SAMPLES,
+        purpose="probe",
+        launch=start_with(layout),
+        environment={
+            "PYTHONPATH": str(PROJECT),
+            "SCAVENGER_STRATEGY": "all_reduce" if layout.is_plain else "pipedream",
+            **variables,
+        },
+    )
+    with conductor:
+        conductor.start("w0")
+        for iterations in turns:
+            generation = conductor.order(["w0"], BATCH, split_every=5, report_after=iterations)
+            conductor.wait_applied(generation, iterations)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return what a process has written down, but a line that it was ended in."""
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+
+def read_rows(directory: Path, layout: Layout) -> dict[int, dict[int, dict[str, Any]]]:
+    """Return what the processes have written down, by iteration and position."""
+    found: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
+    for position in range(layout.processes):
+        for row in read_lines(directory / f"{position}.jsonl"):
+            found[row["iteration"]][position] = row
+    whole = {at: rows for at, rows in sorted(found.items()) if len(rows) == layout.processes}
+    assert list(whole) == list(range(len(whole)))
+    return whole
+
+
+@dataclass
+class Recursion:
+    """One process that trains as an asynchronous pipeline would.
+
+    Attributes:
+        history: Weights of each stage after each of its steps, since the pipeline was empty.
+        pending: Gradients of each stage that its processes have not averaged yet.
+        begun: Minibatches since the pipeline was empty.
+    """
+
+    layout: Layout
+    optimizer: str
+    history: list[list[list[Tensor]]] = field(default_factory=list)
+    pending: list[list[list[Tensor]]] = field(default_factory=list)
+    begun: int = 0
+
+    def __post_init__(self) -> None:
+        self.model: Any = make_model()
+        blocks = list(self.model)
+        edges = [0, *(int(cut[0]) for cut in self.layout.cuts), len(blocks)]
+        self.stages = [nn.Sequential(*blocks[low:high]) for low, high in pairwise(edges)]
+        self.optimizers: list[Optimizer] = [
+            make_optimizer(self.optimizer, stage) for stage in self.stages
+        ]
+        self.inputs, self.targets = samples()
+        self.empty()
+
+    def weights(self, stage: int) -> list[Tensor]:
+        return [p.detach().clone() for p in self.stages[stage].parameters()]
+
+    def empty(self) -> None:
+        """End all minibatches: a turn that is not full ends with the gradients that it has."""
+        for stage in range(len(self.pending)):
+            if self.pending[stage]:
+                self.step(stage)
+            self.put(stage, self.history[stage][-1])
+        self.history = [[self.weights(stage)] for stage in range(self.layout.pipeline)]
+        self.pending = [[] for _ in self.history]
+        self.begun = 0
+
+    def step(self, stage: int) -> None:
+        turn, self.pending[stage] = self.pending[stage], []
+        newest = self.history[stage][-1] if self.history else self.weights(stage)
+        self.put(stage, newest)
+        for parameter, *each in zip(self.stages[stage].parameters(), *turn, strict=True):
+            parameter.grad = torch.stack(each).sum(0) / len(each) if len(each) > 1 else each[0]
+        self.optimizers[stage].step()
+        self.history[stage].append(self.weights(stage))
+
+    def put(self, stage: int, weights: Sequence[Tensor]) -> None:
+        for parameter, value in zip(self.stages[stage].parameters(), weights, strict=True):
+            parameter.data.copy_(value)
+
+    def version(self, stage: int, minibatch: int) -> int:
+        """Return how many steps a stage has made when a minibatch comes to it."""
+        late = max(minibatch - self.layout.delay(stage), 0)
+        return late // self.layout.replicas[stage]
+
+    def train(self, indices: list[int]) -> float:
+        for stage in range(self.layout.pipeline):
+            self.put(stage, self.history[stage][self.version(stage, self.begun)])
+        self.model.zero_grad()
+        value = loss(self.model(self.inputs[indices]), self.targets[indices])
+        value.backward()
+        for stage, module in enumerate(self.stages):
+            gradients = [p.grad.clone() for p in module.parameters() if p.grad is not None]
+            self.pending[stage].append(gradients)
+            if len(self.pending[stage]) == self.layout.replicas[stage]:
+                self.step(stage)
+        self.begun += 1
+        return float(value.detach())
+
+
+LAYOUTS = [
+    ("P=2 T=1 R=2-1 C=1.qkv", "adamw"),
+    pytest.param("P=2 T=1 R=1-1 C=2.norm", "sgd", marks=pytest.mark.slow),
+    pytest.param("P=3 T=1 R=1-1-1 C=1.qkv,2.norm", "sgd", marks=pytest.mark.slow),
+    pytest.param("P=2 T=1 R=1-2 C=3.scores", "sgd", marks=pytest.mark.slow),
+    pytest.param("P=2 T=1 R=2-2 C=1.qkv", "adamw", marks=pytest.mark.slow),
+    pytest.param("P=3 T=1 R=2-1-1 C=1.qkv,3.scores", "sgd", marks=pytest.mark.slow),
+    pytest.param("P=4 T=1 R=1-1-1-1 C=1.qkv,2.norm,3.scores", "adamw", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("layout", "optimizer"), LAYOUTS)
+def test_an_asynchronous_pipeline_trains_as_its_recursion_to_the_last_bit(
+    tmp_path: Path, layout: str, optimizer: str
+) -> None:
+    """Through a change of generation, before which no minibatch is lost."""
+    told = Layout.parse(layout)
+    run(tmp_path, told, optimizer, 9, 6)
+    alone, losses, emptied = Recursion(told, optimizer), {}, 0
+    lag = told.delay(0)
+    for iteration, rows in read_rows(tmp_path, told).items():
+        begun = rows[0]["begun"]
+        assert {row["begun"] for row in rows.values()} == {begun}
+        if begun == 0:
+            alone.empty()
+            emptied += 1
+        for position, row in rows.items():
+            stage = told.stage_of(position)
+            expected = alone.history[stage][alone.version(stage, begun)]
+            for value, mine in zip(row["weights"].values(), expected, strict=True):
+                assert torch.equal(torch.tensor(value, dtype=torch.float64), mine)
+            in_flight = told.delay(stage) // told.replicas[stage] + 1
+            assert row["versions"] <= in_flight
+            if begun > 2 * told.processes:
+                assert row["versions"] == in_flight
+        indices = rows[0]["indices"]
+        losses[iteration] = alone.train(indices)
+        expected_loss = losses[iteration if begun < lag else iteration - lag]
+        assert {row["loss"] for row in rows.values()} == {expected_loss}
+    assert emptied == 2
+    assert iteration >= 14
+
+
+@pytest.mark.slow
+def test_one_process_goes_on_from_the_checkpoint_of_an_asynchronous_pipeline(
+    tmp_path: Path,
+) -> None:
+    kept = {"SCAVENGER_CHECKPOINTS": str(tmp_path / "kept"), "SCAVENGER_CHECKPOINT_EVERY": "0.05"}
+    told, places = Layout.parse("P=2 T=1 R=2-1 C=1.qkv"), [tmp_path / "first", tmp_path / "second"]
+    for place, layout in zip(places, (told, PLAIN), strict=True):
+        place.mkdir()
+        run(place, layout, "sgd", 25, **kept)
+    alone, rows = Recursion(told, "sgd"), read_rows(places[0], told)
+    (first, *_) = read_lines(places[1] / "0.jsonl")
+    assert first["iteration"] > 0
+    for iteration in range(first["iteration"]):
+        if rows[iteration][0]["begun"] == 0:
+            alone.empty()
+        alone.train(rows[iteration][0]["indices"])
+    alone.empty()
+    mine = [weight for stage in range(2) for weight in alone.weights(stage)]
+    for value, expected in zip(first["weights"].values(), mine, strict=True):
+        assert torch.equal(torch.tensor(value, dtype=torch.float64), expected)

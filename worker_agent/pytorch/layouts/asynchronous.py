@@ -1,0 +1,263 @@
+"""`AsynchronousPipeline`: one forward, one backward without a flush, as PipeDream trains.
+
+Minibatches follow each other through the stages without waiting for the iteration to end, so no
+stage is idle and a stage's gradient of a minibatch comes some minibatches later. A forward pass
+takes the newest weights of its stage and keeps them for its backward pass (weight stashing;
+Harlap et al. 2018, Narayanan et al., SOSP 2019). With one process in each of P stages::
+
+    w_s(k+1) = w_s(k) - η ∇f(w_0(k-P+1), w_1(k-P+2), …, w_{P-1}(k))_s
+
+A stage of r processes takes minibatches in turn. Their gradients of r minibatches are averaged, and
+all of them step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.optim import Optimizer
+
+from worker_agent.pytorch.layouts.pipeline import predict_by_stages
+from worker_agent.pytorch.layouts.world import WorkerWorld
+
+SENDABLE_DTYPES: Final = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+MAX_DIMENSIONS: Final = 8
+# What is sent of a minibatch: tags of one that has left the pipeline are used again.
+HEADER, ACTIVATION, GRADIENT, LOSS, TAGS_PER_MINIBATCH = range(5)
+MINIBATCHES_WITH_TAGS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class MinibatchInFlight:
+    """A minibatch between the forward and the backward pass of this stage.
+
+    Attributes:
+        number: Its place since the pipeline was empty, from 0.
+        weights: The weights that its forward pass has taken, by name.
+        given: What the stage before has sent; None in the first.
+        result: What the stage has computed: its outputs, or the loss in the last.
+    """
+
+    number: int
+    weights: Mapping[str, Tensor]
+    given: Tensor | None
+    result: Tensor
+
+
+class AsynchronousPipeline:
+    """The passes of one process of an asynchronous pipeline.
+
+    Args:
+        world: The processes of the worker.
+        stage: The blocks of this process.
+        optimizer: What steps them.
+        loss: Mean loss over a batch, from outputs and targets.
+    """
+
+    def __init__(
+        self,
+        world: WorkerWorld,
+        stage: nn.Module,
+        optimizer: Optimizer,
+        loss: Callable[[Any, Any], Tensor],
+    ) -> None:
+        self.world, self.blocks, self.optimizer, self.loss = world, stage, optimizer, loss
+        self.layout = world.layout
+        self.is_first, self.is_last = world.stage == 0, world.stage == self.layout.pipeline - 1
+        self.processes = len(self.layout.positions(world.stage))
+        self.delay, self.lag = self.layout.delay(world.stage), self.layout.delay(0)
+        self.staleness = self.lag // self.layout.replicas[0]
+        self.parameters = {n: p for n, p in stage.named_parameters() if p.requires_grad}
+        self._empty()
+
+    def _empty(self) -> None:
+        self.begun = 0
+        self.in_flight: deque[MinibatchInFlight] = deque()
+        self.version: Mapping[str, Tensor] | None = None
+        self.gradients: Sequence[Tensor | None] | None = None
+        self.sending: deque[tuple[Any, Tensor]] = deque()
+        self.losses: dict[int, Tensor] = {}
+        self.heard = 0
+
+    def begin_generation(self, noise_every: int) -> None:
+        """Measure no noise: gradients of one iteration are of different weights."""
+
+    def step(self, inputs: Tensor, targets: Any) -> Tensor:
+        """Begin a minibatch, and go back with the one whose turn it is.
+
+        The script's optimizer steps where a gradient is left, which is so in the iterations that
+        end a turn of the stage's processes.
+
+        Returns:
+            The loss of the minibatch that leaves the first stage now; that of this minibatch while
+            the pipeline fills.
+        """
+        number, due = self.begun, self.begun - self.delay
+        self.begun += 1
+        if self._is_mine(number):
+            self._forward(number, inputs, targets)
+        if due >= 0:
+            self._backward(due)
+        if due < 0 or not self._ends_turn(due):
+            self._set_gradients([None] * len(self.parameters))
+        else:
+            self._share_gradients(self.processes)
+        return self._loss_of(number if number < self.lag else number - self.lag)
+
+    def predict(self, inputs: Tensor) -> Any:
+        """Return the model's outputs on all processes, each of which passes the inputs."""
+        return predict_by_stages(self.world, self.blocks, inputs)
+
+    def drain(self) -> None:
+        """End all minibatches that were begun, stepping the optimizer; all processes call it."""
+        if self.begun == 0:
+            return
+        for due in range(max(self.begun - self.delay, 0), self.begun):
+            self._backward(due)
+            if self._ends_turn(due):
+                self._share_gradients(self.processes)
+                self.optimizer.step()
+        if unfinished := self.begun % self.processes:
+            self._share_gradients(unfinished)
+            self.optimizer.step()
+        self._set_gradients([None] * len(self.parameters))
+        self._hear_losses(self.begun - 1)
+        for work, _ in self.sending:
+            work.wait()
+        self._empty()
+
+    # Passes.
+
+    def _is_mine(self, number: int) -> bool:
+        return number % self.processes == self.world.replica
+
+    def _ends_turn(self, number: int) -> bool:
+        return number % self.processes == self.processes - 1
+
+    def _forward(self, number: int, inputs: Tensor, targets: Any) -> None:
+        given = None if self.is_first else self._receive_activation(number)
+        if self.version is None:
+            self.version = {
+                name: parameter.detach().clone().requires_grad_()
+                for name, parameter in self.parameters.items()
+            }
+        with torch.enable_grad():
+            arguments = (inputs if given is None else given,)
+            result = functional_call(self.blocks, dict(self.version), arguments)
+            if self.is_last:
+                result = self.loss(result, targets)
+        self.in_flight.append(MinibatchInFlight(number, self.version, given, result))
+        if self.is_last:
+            self._tell_loss(number, result.detach().to("cpu", torch.float64))
+        else:
+            self._send_activation(number, result.detach())
+
+    def _backward(self, number: int) -> None:
+        """Compute this stage's gradient of a minibatch if it is one of this process."""
+        if not self._is_mine(number):
+            return
+        minibatch = self.in_flight.popleft()
+        slope = None
+        if not self.is_last:
+            slope = torch.empty_like(minibatch.result, memory_format=torch.contiguous_format)
+            dist.recv(slope, self._owner(self.world.stage + 1, number), tag=tag(number, GRADIENT))
+        sources = list(minibatch.weights.values())
+        if minibatch.given is not None:
+            sources.append(minibatch.given)
+        found: list[Tensor | None] = list(
+            torch.autograd.grad(minibatch.result, sources, slope, allow_unused=True)
+        )
+        if minibatch.given is not None:
+            back = found.pop()
+            back = torch.zeros_like(minibatch.given) if back is None else back.contiguous()
+            self._send(back, self._owner(self.world.stage - 1, number), tag(number, GRADIENT))
+        self.gradients = found
+
+    def _share_gradients(self, minibatches: int) -> None:
+        """Leave the mean gradient of a turn, of so many minibatches, to the optimizer."""
+        mine, self.gradients = self.gradients, None
+        # The weights are about to change: the next forward pass takes a copy of the new ones.
+        self.version = None
+        if self.processes == 1:
+            assert mine is not None
+            self._set_gradients(mine)
+            return
+        weights = list(self.parameters.values())
+        flat = torch.zeros(sum(w.numel() for w in weights), dtype=weights[0].dtype)
+        for place, piece in zip(self._cut(flat), mine or (), strict=False):
+            if piece is not None:
+                place.copy_(piece)
+        dist.all_reduce(flat, group=self.world.replica_group)
+        flat /= minibatches
+        self._set_gradients(self._cut(flat))
+
+    def _cut(self, flat: Tensor) -> list[Tensor]:
+        """Return the parts of a vector of all parameters, each of the shape of its own."""
+        weights = self.parameters.values()
+        parts = torch.split(flat, [weight.numel() for weight in weights])
+        return [part.view(w.shape) for part, w in zip(parts, weights, strict=True)]
+
+    def _set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
+            parameter.grad = gradient
+
+    # Messages.
+
+    def _owner(self, stage: int, number: int) -> int:
+        """Return the position of the process of a stage that computes a minibatch."""
+        positions = self.layout.positions(stage)
+        return positions[number % len(positions)]
+
+    def _send(self, tensor: Tensor, to: int, tag_: int) -> None:
+        while self.sending and self.sending[0][0].is_completed():
+            self.sending.popleft()
+        self.sending.append((dist.isend(tensor, to, tag=tag_), tensor))
+
+    def _send_activation(self, number: int, value: Tensor) -> None:
+        to = self._owner(self.world.stage + 1, number)
+        header = torch.zeros(2 + MAX_DIMENSIONS, dtype=torch.int64)
+        sizes = [SENDABLE_DTYPES.index(value.dtype), value.dim(), *value.shape]
+        header[: len(sizes)] = torch.tensor(sizes)
+        self._send(header, to, tag(number, HEADER))
+        self._send(value.contiguous(), to, tag(number, ACTIVATION))
+
+    def _receive_activation(self, number: int) -> Tensor:
+        source = self._owner(self.world.stage - 1, number)
+        header = torch.empty(2 + MAX_DIMENSIONS, dtype=torch.int64)
+        dist.recv(header, source, tag=tag(number, HEADER))
+        kind, dimensions, *sizes = header.tolist()
+        value = torch.empty(sizes[:dimensions], dtype=SENDABLE_DTYPES[kind])
+        dist.recv(value, source, tag=tag(number, ACTIVATION))
+        return value.requires_grad_()
+
+    def _tell_loss(self, number: int, loss: Tensor) -> None:
+        self.losses[number] = loss
+        for position in range(self.layout.processes):
+            if position != self.world.position:
+                self._send(loss, position, tag(number, LOSS))
+
+    def _loss_of(self, number: int) -> Tensor:
+        self._hear_losses(number)
+        self.losses.pop(self.begun - self.lag - 2, None)  # told an iteration ago
+        return self.losses[number]
+
+    def _hear_losses(self, until: int) -> None:
+        """Receive the losses of all minibatches up to one from the processes that have them."""
+        for number in range(self.heard, until + 1):
+            owner = self._owner(self.layout.pipeline - 1, number)
+            if owner != self.world.position:
+                self.losses[number] = torch.empty((), dtype=torch.float64)
+                dist.recv(self.losses[number], owner, tag=tag(number, LOSS))
+        self.heard = max(self.heard, until + 1)
+
+
+def tag(number: int, kind: int) -> int:
+    """Return the tag of one thing that is sent of a minibatch."""
+    return number % MINIBATCHES_WITH_TAGS * TAGS_PER_MINIBATCH + kind
