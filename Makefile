@@ -23,6 +23,7 @@ test:  ## All checks, and all tests but the slow ones
 	@$(MAKE) --no-print-directory --jobs 2 $(READY) browser
 	@$(MAKE) --no-print-directory .venv/tensorflow/ready > .venv/tensorflow.log 2>&1 & installs=$$!; \
 	$(MAKE) --no-print-directory check > .venv/check.log 2>&1 & checks=$$!; \
+	$(MAKE) --no-print-directory .venv/compiled; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --hypothesis-profile repeatable; tests=$$?; \
 	wait $$installs || { cat .venv/tensorflow.log; exit 1; }; \
 	wait $$checks || { cat .venv/check.log; exit 1; }; \
@@ -162,6 +163,11 @@ bench-large-batch: $(READY)  ## Accuracy and epochs at eight times the batch, by
 
 paper: $(READY)  ## Figures and statements of the paper beside ours; FRESH=1 trains again
 	@$(BIN)/python -m tests.paper $(if $(FRESH),--fresh)
+
+# In a fresh clone each of the processes that test would compile all tests and all that they import.
+.venv/compiled: $(READY)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only > /dev/null
+	@touch $@
 
 .venv/mlflow/ready: tests/bench/mlflow.txt $(READY)
 	@$(BIN)/python -m venv .venv/mlflow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ from service.db.database import migrate
 from service.postgres.server import SERVER_SETTINGS, EmbeddedPostgres
 from tests.databases import DatabasePool
 
+# Collecting tests imports a million objects that stay: looking for garbage among them again and
+# again takes a third of the time.
+gc.disable()
+
 # How long an example takes says how busy the computer is, and nothing else.
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("unhurried", unhurried)
@@ -24,6 +29,11 @@ settings.register_profile("unhurried", unhurried)
 # the same would find nothing new: `make laws` draws others.
 settings.register_profile("repeatable", unhurried, derandomize=True, max_examples=15)
 settings.load_profile("unhurried")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

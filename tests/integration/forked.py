@@ -64,8 +64,13 @@ def become(start: Start) -> None:
     os.environ.clear()
     os.environ.update(start.environment)
     os.chdir(start.directory)
-    sys.argv = start.command[-1:]
-    if start.command[0] == "-m":
-        runpy.run_module(start.command[1], run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(start.command[0], run_name="__main__")
+    match start.command:
+        case ["-m", module, *_]:
+            sys.argv = start.command[1:]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case ["-c", text, *arguments]:
+            sys.argv = ["-c", *arguments]
+            exec(text, {"__name__": "__main__"})  # as an interpreter does
+        case _:
+            sys.argv = start.command
+            runpy.run_path(start.command[0], run_name="__main__")

@@ -102,9 +102,10 @@ class House:
     def fill(self, template: str) -> str:
         """Return a path of the route, about what belongs to the project alpha."""
         prey = TokenDigest.of(self.token("viewer", "alpha")).id
-        hook, delivery = self.webhook()
         named = {"{job}": self.job, "{token}": prey, "{problem}": "not-found"}
-        named |= {"{webhook}": hook, "{delivery}": str(delivery)}
+        if "{webhook}" in template:
+            hook, delivery = self.webhook()
+            named |= {"{webhook}": hook, "{delivery}": str(delivery)}
         named |= {"{sha256}": CODE_SHA256, "{page:dashboard_path}": "jobs", "{asset:path}": "a.js"}
         if "{signature:signature}" in template:
             named["{signature:signature}"] = self.model()

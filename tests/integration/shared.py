@@ -178,9 +178,11 @@ class WorkerProcesses:
         self.processes[0].send_signal(number)
 
 
-def start_with(layout: Layout) -> Callable[[Start], WorkerProcesses]:
-    """Return what starts a worker with a layout."""
-    return lambda one: WorkerProcesses(*start_processes(spawn, layout, one))
+def start_with(
+    layout: Layout, launch: Callable[[Start], Process] = spawn
+) -> Callable[[Start], WorkerProcesses]:
+    """Return what starts a worker with a layout, each of its processes as ``launch`` does."""
+    return lambda one: WorkerProcesses(*start_processes(launch, layout, one))
 
 
 def start_processes(

@@ -15,6 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from scavenger.layout import PLAIN, Layout
 from tests.conductor import Conductor
+from tests.integration.forked import fork
 from tests.integration.shared import (
     SAMPLES,
     WorkerProcesses,
@@ -26,7 +27,6 @@ from tests.integration.shared import (
     start_with,
 )
 
-PROJECT = Path(__file__).parents[2]
 BATCH = 16
 SCRIPT = """
 import json, os, sys
@@ -94,8 +94,8 @@ class SharedJob:
             ["-c", SCRIPT, optimizer],
             dataset_size=SAMPLES,
             purpose="probe",
-            launch=start_with(layout),
-            environment={"PYTHONPATH": str(PROJECT), **variables},
+            launch=start_with(layout, fork),
+            environment=variables,
         )
 
     def train(self, *workers: str, iterations: int = 4, **changes: Any) -> int:
@@ -276,8 +276,7 @@ def test_a_gradient_that_overflows_in_one_process_lets_all_of_them_skip_the_step
         ["-c", SCALED, str(position)],
         dataset_size=SAMPLES,
         purpose="probe",
-        launch=start_with(Layout(2, micro_batches=2)),
-        environment={"PYTHONPATH": str(PROJECT)},
+        launch=start_with(Layout(2, micro_batches=2), fork),
     )
     with conductor:
         conductor.start("w0")

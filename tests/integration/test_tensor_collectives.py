@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conductor import Start, spawn
+from tests.conductor import Start
+from tests.integration.forked import fork
 
-PROJECT = Path(__file__).parents[2]
 LAYERS = 3
 SCRIPT = """
 import json, sys
@@ -97,9 +97,8 @@ def test_sums_are_as_few_as_the_layers_need(tmp_path: Path, *, is_fused: bool) -
     started = []
     for position in range(2):
         command = ["-c", SCRIPT, str(position), str(LAYERS), str(int(is_fused))]
-        environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
         log = tmp_path / f"{position}.log"
-        started.append(spawn(Start(command, tmp_path, environment, log)))
+        started.append(fork(Start(command, tmp_path, {**os.environ}, log)))
     assert [process.wait() for process in started] == [0, 0], (tmp_path / "0.log").read_text()
     for position in range(2):
         told = json.loads((tmp_path / f"{position}.log").read_text().splitlines()[-1])
