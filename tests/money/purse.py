@@ -68,6 +68,7 @@ STRATEGIES = [
     {},
     {"strategy": {"parameter_server": {"servers": 2}}},
     {"strategy": {"parameter_server": {"servers": 1, "priced": False}}},
+    {"limits": {"layout": {"pipeline": 2, "tensor": 2, "micro_batches": 4}}},
 ]
 
 manners = st.builds(
@@ -107,6 +108,7 @@ class Submission:
         workers: Least and most.
         price: Dollars per hour of a machine.
         seconds: For how long the cap pays for the least, besides their boot; None for no cap.
+        strategy: Servers, which cost money, or a layout, which costs nothing besides the workers.
     """
 
     workers: tuple[int, int]
@@ -134,11 +136,12 @@ class Submission:
         if self.seconds is not None:
             seconds = self.seconds + Decimal(boot)
             limits["max_cost"] = f"{price / 3600 * seconds * least:f} USD"
+        others = {**self.strategy}
         return document(
-            limits=limits,
+            limits={**limits, **others.pop("limits", {})},
             machine={"market": self.market},
             price={"per_hour": f"{price:f} USD/h", **self.quantum},
-            **self.strategy,
+            **others,
         )
 
 
