@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
@@ -46,7 +46,6 @@ POOR = {**LIMITS, "max_cost": "9 USD"}
     shares=st.lists(st.floats(0, 1), min_size=1, max_size=3),
     framework=st.sampled_from(FRAMEWORKS),
 )
-@settings(max_examples=25)
 def test_no_plan_changes_before_the_next_deadline(
     fates: list[Fate],
     is_measured: bool,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn, optim
 
@@ -70,7 +70,6 @@ def seeded(number: int) -> torch.Generator:
     bad=st.lists(st.booleans(), min_size=STEPS, max_size=STEPS),
     turns=st.lists(st.integers(0, STEPS - 1), max_size=4),
 )
-@settings(max_examples=60, deadline=None)
 def test_weights_are_those_of_the_loop_that_branches_whenever_it_is_turned_on_and_off(
     kind: str, bad: list[bool], turns: list[int], *, is_channels_last: bool
 ) -> None:

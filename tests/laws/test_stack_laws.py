@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn, optim
 
@@ -60,7 +60,6 @@ def test_each_part_has_one_implementation() -> None:
     changes=st.dictionaries(st.integers(0, STEPS - 1), st.sampled_from(EXACT), max_size=5),
     is_channels_last=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
 def test_stacks_of_full_precision_train_the_same_weights(
     kind: str, bad: list[bool], changes: dict[int, Stack], *, is_channels_last: bool
 ) -> None:

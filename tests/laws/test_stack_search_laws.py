@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig, ConfigSpace, config_columns, space_columns
@@ -42,7 +42,6 @@ parts = st.floats(1e-3, 0.5)
 
 
 @given(parts, parts, factors, factors)
-@settings(max_examples=100, deadline=None)
 def test_two_probes_tell_both_factors(
     fixed: float, per_sample: float, alpha: float, beta: float
 ) -> None:
@@ -165,7 +164,7 @@ def share_of_stacks(outcome: SimulationOutcome) -> float:
 
 
 def test_a_stack_costs_little_to_find_and_little_where_none_helps() -> None:
-    assert_stacks_are_chosen_well(8)
+    assert_stacks_are_chosen_well(5)
 
 
 @pytest.mark.slow
