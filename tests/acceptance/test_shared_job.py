@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,12 +64,21 @@ def test_a_killed_process_restarts_its_worker_while_the_other_one_trains(
 
 
 @pytest.mark.slow  # test_asynchronous_pipeline.py compares every weight
-def test_the_example_of_pipedream_reaches_its_target_with_late_gradients(
-    controller: Controller,
+def test_the_example_of_pipedream_goes_on_from_a_checkpoint_and_reaches_its_target(
+    controller: Controller, tmp_path: Path
 ) -> None:
     place = EXAMPLES / "vgg-pipedream"
     read: dict[str, Any] = yaml.safe_load((place / "job.yaml").read_text())
-    read["run"] = {"command": [sys.executable, "train.py"], "directory": str(place)}
-    job = controller.finished(controller.submit(read))
+    kept = {"directory": str(tmp_path), "every": "1s"}
+    command = {"command": [sys.executable, "train.py"], "directory": str(place)}
+    started = controller.submit({**read, "run": {**command, "checkpoints": kept}})
+    controller.wait(lambda: controller.job(started).progress.iteration > 100)
+    assert any(tmp_path.rglob("*.safetensors"))
+    controller.trainers()[-1].kill()  # one of the three takes the others along
+    controller.wait(lambda: any(event.kind == "restart" for event in controller.events(started)))
+    job = controller.finished(started)
     assert job.phase is JobPhase.SUCCEEDED, job.reason
+    said = "".join(each.read_text() for each in (controller.home / "machines").glob("*.log"))
+    assert said.count("iteration 0: accuracy") == 1
+    assert f"iteration {job.progress.iteration - 2}: accuracy" in said
     assert job.progress.metrics["staleness"] == 1
