@@ -31,6 +31,8 @@ FRAMEWORKS = {
 }
 # Parameter servers run the optimizers of this framework only; all others step on the workers.
 SHARD_FACTORY = "worker_agent.pytorch.server_shard:shard_factory"
+# The line search of L-BFGS, which sees numbers only, is PyTorch's own, too.
+LINE_SEARCH_RULE = "worker_agent.pytorch.line_search:line_search_rule"
 
 
 class Framework(Protocol):
@@ -104,6 +106,11 @@ def find_framework(model: Any) -> Framework:
 def load_shard_factory() -> Any:
     """Return the factory of shards of parameter servers; loads a framework, which takes seconds."""
     return resolve_name(SHARD_FACTORY)()
+
+
+def load_line_search_rule() -> Any:
+    """Return what a line search does next; loads a framework, which takes seconds."""
+    return resolve_name(LINE_SEARCH_RULE)()
 
 
 def detach_tensor(value: Any) -> Any | None:

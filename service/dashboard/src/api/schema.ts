@@ -618,6 +618,8 @@ export interface components {
          *         most_local_batch: Samples a worker's memory holds; None when that is not known.
          *         revision: Counts the times the members of this generation regrouped by themselves because
          *             one had left or was lost; the controller's Directives have 0.
+         *         exchange: How often a worker speaks to the servers.
+         *         lbfgs: How the servers step by L-BFGS.
          *         standby: Workers that are left out and wait to be named again, instead of ending.
          *         is_provisional: Whether ``progress_per_iteration`` rests on noise that has not settled.
          *         correction: Factor on what provisional generations counted as progress, once the noise has
@@ -651,6 +653,13 @@ export interface components {
              * @default false
              */
             is_provisional: boolean;
+            /**
+             * @default {
+             *       "history": 10,
+             *       "portions": 80
+             *     }
+             */
+            lbfgs: components["schemas"]["LbfgsSettings"];
             learning_rate: components["schemas"]["LearningRateScaling"];
             /** Members */
             members: components["schemas"]["Member"][];
@@ -699,7 +708,7 @@ export interface components {
              * @default all_reduce
              * @enum {string}
              */
-            strategy: "all_reduce" | "parameter_server" | "downpour";
+            strategy: "all_reduce" | "parameter_server" | "downpour" | "sandblaster";
             /** Why */
             why: string;
         };
@@ -1364,7 +1373,7 @@ export interface components {
              * @default {}
              * @example all_reduce
              */
-            strategy: ("all_reduce" | "parameter_server" | "downpour") | components["schemas"]["ServerStrategySpec"];
+            strategy: ("all_reduce" | "parameter_server" | "downpour" | "sandblaster") | components["schemas"]["ServerStrategySpec"];
             /**
              * Target
              * @example {
@@ -1684,6 +1693,26 @@ export interface components {
              * @example 2
              */
             tensor: number;
+        };
+        /**
+         * LbfgsSettings
+         * @description How the servers of a Sandblaster job step.
+         *
+         *     Attributes:
+         *         history: Pairs of steps and gradient changes that a direction is made from.
+         *         portions: Parts into which the batch of an iteration is cut.
+         */
+        LbfgsSettings: {
+            /**
+             * History
+             * @default 10
+             */
+            history: number;
+            /**
+             * Portions
+             * @default 80
+             */
+            portions: number;
         };
         /**
          * LearningRateScaling
@@ -4066,7 +4095,7 @@ export interface components {
              * @default all_reduce
              * @enum {string}
              */
-            strategy: "all_reduce" | "parameter_server" | "downpour";
+            strategy: "all_reduce" | "parameter_server" | "downpour" | "sandblaster";
             /** Variables */
             variables?: {
                 [key: string]: string;
