@@ -207,6 +207,7 @@ class StrategyContext:
         restore_checkpoint: Restores the newest checkpoint when no member has state; returns its
             progress.
         bundles: Compiled code of other machines; None to share none.
+        loss: The script's mean loss over a batch; None if it was not passed.
         shared: How this process shares the model; None if it has the whole model.
     """
 
@@ -221,6 +222,7 @@ class StrategyContext:
     on_work: WorkListener = ignore_work
     restore_checkpoint: Callable[[Any, TrainingProgress], TrainingProgress] = keep_progress
     bundles: BundleStore | None = None
+    loss: Callable[[Any, Any], Any] | None = None
     shared: SharedModel | None = None
 
 
@@ -463,6 +465,7 @@ class AsynchronousUpdate:
         staleness: Updates by others that its gradients were computed without; None without a push.
         compute_time: Seconds from first forward to last gradient.
         sync_time: Seconds of pushing and fetching.
+        ends_iteration: Whether the iteration that is reported is over with it.
     """
 
     version: int
@@ -470,14 +473,25 @@ class AsynchronousUpdate:
     staleness: int | None
     compute_time: float
     sync_time: float
+    ends_iteration: bool = True
 
 
 class AsynchronousStrategy(Protocol):
-    """One way of training in which no worker waits for another."""
+    """One way of training in which no worker waits for another.
+
+    Attributes:
+        dataset_size: Samples of an epoch, which the session sets before it connects.
+    """
+
+    dataset_size: int
 
     @property
     def version(self) -> int:
         """Updates contained in this worker's weights."""
+
+    @property
+    def model_steps(self) -> ModelSteps | None:
+        """What makes the script's passes; None for plain ones."""
 
     def connect(
         self, directive: Directive, progress: TrainingProgress, *, is_new: bool

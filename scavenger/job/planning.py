@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from scavenger.cluster import ConfigSpace
 from scavenger.job.spec import JobSpec, WeightedObjective
-from scavenger.job.training import DownpourSpec
 from scavenger.learning_rate import prior_kappa
 from scavenger.measurement.profiling import Observation
 from scavenger.models.epochs import Kappa
@@ -77,7 +76,7 @@ def planning_state(
         layout=layout_of(spec),
         lr_rule=rule,
         kappa_prior=Kappa(prior_kappa(rule)),
-        is_synchronous=not isinstance(spec.strategy, DownpourSpec),
+        is_synchronous=spec.strategy.is_synchronous,
         most_epochs=stop.max_progress,
         probe_overhead=probe_overhead or ProbeOverhead(),
         running_machines=running_machines,

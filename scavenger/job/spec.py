@@ -50,6 +50,7 @@ from scavenger.job.training import (
     LearningRateField,
     LearningRateSpec,
     ParameterServerSpec,
+    SandblasterSpec,
     StacksField,
     TrainingStrategyField,
     TrainingStrategySpec,
@@ -65,6 +66,7 @@ from scavenger.protocol import (
     StopAtMetric,
     StopAtProgress,
     StopRule,
+    TrainingStrategyName,
 )
 from scavenger.stack import (
     AUTOMATIC_SHORT_STACKS,
@@ -290,16 +292,18 @@ class JobSpec(SpecModel):
     def _can_be_chosen_for(
         cls, strategy: TrainingStrategySpec, info: ValidationInfo
     ) -> TrainingStrategySpec:
-        if isinstance(strategy, DownpourSpec) and "limits" in info.data:
-            _check_single(info.data["limits"].space)
+        if not strategy.is_synchronous and "limits" in info.data:
+            _check_single(info.data["limits"].space, strategy.name)
         return strategy
 
     @field_validator("lr_scaling")
     @classmethod
     def _can_be_followed(cls, spec: LearningRateSpec, info: ValidationInfo) -> LearningRateSpec:
-        if spec.rule != "none" and isinstance(info.data.get("strategy"), DownpourSpec):
+        strategy = info.data.get("strategy", AllReduceSpec())
+        if spec.rule != "none" and not strategy.is_synchronous:
             raise ValueError(
-                "downpour never changes its batch, so there is nothing to scale: leave it out"
+                f"{strategy.name} never changes its batch, so there is nothing to scale: leave it "
+                "out"
             )
         return spec
 
@@ -314,6 +318,17 @@ class JobSpec(SpecModel):
                 "or write strategy: all_reduce"
             )
         return guard
+
+    @field_validator("framework")
+    @classmethod
+    def _can_be_trained_with(
+        cls, framework: FrameworkName | None, info: ValidationInfo
+    ) -> FrameworkName | None:
+        if framework == "tensorflow" and isinstance(info.data.get("strategy"), SandblasterSpec):
+            raise ValueError(
+                "sandblaster is PyTorch's: leave framework out, or write strategy: downpour"
+            )
+        return framework
 
     @field_validator("stacks")
     @classmethod
@@ -341,10 +356,11 @@ class JobSpec(SpecModel):
     @field_validator("run")
     @classmethod
     def _can_be_written_down(cls, run: RunSpec, info: ValidationInfo) -> RunSpec:
-        if run.checkpoints is not None and isinstance(info.data.get("strategy"), DownpourSpec):
+        strategy = info.data.get("strategy", AllReduceSpec())
+        if run.checkpoints is not None and not strategy.is_synchronous:
             raise ValueError(
-                "downpour writes no checkpoints: leave run.checkpoints out, and let the script "
-                "save the weights of its leader"
+                f"{strategy.name} writes no checkpoints: leave run.checkpoints out, and let the "
+                "script save the weights of its leader"
             )
         if "limits" in info.data and not info.data["limits"].layout_of_workers.is_plain:
             _check_layout(info.data, is_under_agent=run.is_under_agent)
@@ -502,11 +518,11 @@ def add_stacks(space: ConfigSpace, names: tuple[str, ...]) -> ConfigSpace:
     return replace(space, stacks=tuple(option for option in options if option is not None))
 
 
-def _check_single(space: ConfigSpace) -> None:
+def _check_single(space: ConfigSpace, strategy: TrainingStrategyName) -> None:
     configurations = len(tuple(space))
     if configurations > 1:
         raise ValueError(
-            f"downpour never waits, so no law tells which configuration is best, and the "
+            f"{strategy} never waits, so no law tells which configuration is best, and the "
             f"limits leave {configurations}: write one number for limits.workers and one for "
             f"limits.batch, e.g. workers: {space.workers[-1]}, batch: {space.global_batches[-1]}"
         )
@@ -536,10 +552,11 @@ def _check_layout(others: Mapping[str, Any], *, is_under_agent: bool) -> None:
 
 
 def _check_agent_run(strategy: TrainingStrategySpec, framework: FrameworkName | None) -> None:
-    if isinstance(strategy, DownpourSpec) and framework != "tensorflow":
+    is_theirs = isinstance(strategy, DownpourSpec) and framework == "tensorflow"
+    if not strategy.is_synchronous and not is_theirs:
         raise ValueError(
-            "a script under agent run does not train by downpour: leave strategy out, or let the "
-            "script open a worker_agent.session()"
+            f"a script under agent run does not train by {strategy.name}: leave strategy out, or "
+            "let the script open a worker_agent.session()"
         )
     if isinstance(strategy, DownpourSpec) and strategy.exchange != ExchangeInterval():
         raise ValueError(

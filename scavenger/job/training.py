@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, St
 from scavenger.job.fields import SpecModel, require_value
 from scavenger.job.messages import show_value
 from scavenger.learning_rate import LearningRateRule
-from scavenger.protocol import ExchangeInterval, TrainingStrategyName
+from scavenger.protocol import ExchangeInterval, LbfgsSettings, TrainingStrategyName
 from scavenger.stack import Stack
 
 ServerCount = Annotated[int, Strict(), Field(ge=1, le=64)]
@@ -26,7 +26,9 @@ class AllReduceSpec(SpecModel):
     name: ClassVar[TrainingStrategyName] = "all_reduce"
     servers: ClassVar[int] = 0
     priced: ClassVar[bool] = False
+    is_synchronous: ClassVar[bool] = True
     exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
+    lbfgs: ClassVar[LbfgsSettings] = LbfgsSettings()
 
 
 class ParameterServerSpec(SpecModel):
@@ -38,7 +40,9 @@ class ParameterServerSpec(SpecModel):
     """
 
     name: ClassVar[TrainingStrategyName] = "parameter_server"
+    is_synchronous: ClassVar[bool] = True
     exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
+    lbfgs: ClassVar[LbfgsSettings] = LbfgsSettings()
     servers: ServerCount = Field(1, examples=[2])
     priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
 
@@ -54,6 +58,8 @@ class DownpourSpec(SpecModel):
     """
 
     name: ClassVar[TrainingStrategyName] = "downpour"
+    is_synchronous: ClassVar[bool] = False
+    lbfgs: ClassVar[LbfgsSettings] = LbfgsSettings()
     servers: ServerCount = Field(1, examples=[1])
     priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
     n_push: IterationCount = Field(1, examples=[1])
@@ -65,7 +71,31 @@ class DownpourSpec(SpecModel):
         return ExchangeInterval(self.n_push, self.n_fetch)
 
 
-TrainingStrategySpec = AllReduceSpec | ParameterServerSpec | DownpourSpec
+class SandblasterSpec(SpecModel):
+    """Workers compute parts of large batches, and servers step by L-BFGS (Sandblaster).
+
+    Attributes:
+        servers: Machines that serve, beside the workers.
+        priced: Whether they are paid; if not, they count neither in the cap nor in predictions.
+        history: Pairs of steps and gradient changes that a direction is made from.
+        portions: Parts into which the batch of an iteration is cut.
+    """
+
+    name: ClassVar[TrainingStrategyName] = "sandblaster"
+    is_synchronous: ClassVar[bool] = False
+    exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
+    servers: ServerCount = Field(1, examples=[2])
+    priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
+    history: Annotated[int, Strict(), Field(ge=1, le=100)] = Field(10, examples=[10])
+    portions: Annotated[int, Strict(), Field(ge=1, le=10_000)] = Field(80, examples=[80])
+
+    @property
+    def lbfgs(self) -> LbfgsSettings:
+        """How the servers step."""
+        return LbfgsSettings(self.history, self.portions)
+
+
+TrainingStrategySpec = AllReduceSpec | ParameterServerSpec | DownpourSpec | SandblasterSpec
 
 
 class ServerStrategySpec(SpecModel):
@@ -74,6 +104,7 @@ class ServerStrategySpec(SpecModel):
     Attributes:
         parameter_server: Servers wait for all workers.
         downpour: No worker waits for another.
+        sandblaster: Servers step by L-BFGS.
     """
 
     parameter_server: Annotated[ParameterServerSpec | None, BeforeValidator(require_value)] = Field(
@@ -82,14 +113,19 @@ class ServerStrategySpec(SpecModel):
     downpour: Annotated[DownpourSpec | None, BeforeValidator(require_value)] = Field(
         None, examples=["{servers: 1, n_push: 1, n_fetch: 1}"]
     )
+    sandblaster: Annotated[SandblasterSpec | None, BeforeValidator(require_value)] = Field(
+        None, examples=["{servers: 2, history: 10, portions: 80}"]
+    )
 
 
-_STRATEGIES = "all_reduce, parameter_server, downpour or e.g. {parameter_server: {servers: 2}}"
+_STRATEGIES = (
+    "all_reduce, parameter_server, downpour, sandblaster or e.g. {parameter_server: {servers: 2}}"
+)
 
 
 def _read_strategy(value: object) -> TrainingStrategySpec:
     match value:
-        case AllReduceSpec() | ParameterServerSpec() | DownpourSpec():
+        case AllReduceSpec() | ParameterServerSpec() | DownpourSpec() | SandblasterSpec():
             return value
         case "all_reduce":
             return AllReduceSpec()
@@ -97,6 +133,8 @@ def _read_strategy(value: object) -> TrainingStrategySpec:
             return ParameterServerSpec()
         case "downpour":
             return DownpourSpec()
+        case "sandblaster":
+            return SandblasterSpec()
         case dict():
             return _read_choice(value)
         case _:
@@ -105,12 +143,17 @@ def _read_strategy(value: object) -> TrainingStrategySpec:
 
 def _read_choice(value: dict[object, object]) -> TrainingStrategySpec:
     choice = ServerStrategySpec.model_validate(value)
-    if choice.parameter_server is not None and choice.downpour is not None:
-        raise ValueError("parameter_server and downpour exclude each other: write one of them")
-    named = choice.parameter_server or choice.downpour
-    if named is None:
+    named: list[TrainingStrategySpec] = [
+        each
+        for each in (choice.parameter_server, choice.downpour, choice.sandblaster)
+        if each is not None
+    ]
+    if not named:
         raise ValueError(f"names no strategy: write {_STRATEGIES}")
-    return named
+    if len(named) > 1:
+        names = " and ".join(each.name for each in named)
+        raise ValueError(f"{names} exclude each other: write one of them")
+    return named[0]
 
 
 def _write_strategy(strategy: TrainingStrategySpec) -> str | dict[str, Any]:

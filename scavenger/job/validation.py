@@ -52,6 +52,7 @@ from scavenger.job.training import (
     DownpourSpec,
     LearningRateSpec,
     ParameterServerSpec,
+    SandblasterSpec,
     ServerStrategySpec,
 )
 
@@ -208,6 +209,7 @@ _SECTIONS: Mapping[DocumentPath, type[SpecModel]] = {
     ("strategy",): ServerStrategySpec,
     ("strategy", "parameter_server"): ParameterServerSpec,
     ("strategy", "downpour"): DownpourSpec,
+    ("strategy", "sandblaster"): SandblasterSpec,
     ("lr_scaling",): LearningRateSpec,
     ("price", "servers"): ServersSpec,
     ("price", "interruptions"): InterruptionsSpec,

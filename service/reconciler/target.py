@@ -13,7 +13,6 @@ from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
 from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
-from scavenger.job.training import DownpourSpec
 from scavenger.planning import replanning
 from scavenger.planning.decision import decide, decide_with_worker_cap, preview_curve
 from scavenger.planning.search.strategy import Probe, TrainOn
@@ -31,18 +30,19 @@ from service.state.job_state import JobState
 
 def is_searched(spec: JobSpec) -> bool:
     """Whether the job's configuration is chosen, rather than given."""
-    return spec.level == "control" and not isinstance(spec.strategy, DownpourSpec)
+    return spec.level == "control" and spec.strategy.is_synchronous
 
 
 def start_config_decision(state: JobState) -> Probe | KeepConfig | None:
     """Return what to do with a configuration that is not to be chosen; None where one is.
 
-    It is measured once, since advice rests on that, and then kept. Downpour cannot be measured.
+    It is measured once, since advice rests on that, and then kept. Where workers do not wait for
+    each other it cannot be measured.
     """
     spec = state.job.spec
     start = spec.space.start
-    if isinstance(spec.strategy, DownpourSpec):
-        return KeepConfig(start, f"downpour is not searched: training on {start}")
+    if not spec.strategy.is_synchronous:
+        return KeepConfig(start, f"{spec.strategy.name} is not searched: training on {start}")
     if spec.level == "control":
         return None
     if any(probe.observation.config == start for probe in state.probes):

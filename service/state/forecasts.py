@@ -12,7 +12,6 @@ from decimal import Decimal
 from functools import lru_cache
 
 from scavenger.cluster import ClusterConfig
-from scavenger.job.training import DownpourSpec
 from scavenger.planning.curve import TradeoffPoint
 from scavenger.planning.decision import preview_curve
 from scavenger.schemas.jobs import EtaView
@@ -50,7 +49,7 @@ def forecast_job(
     """
     if expected is None or state.job.phase.is_final:
         return UNKNOWN_FORECAST
-    if isinstance(state.job.spec.strategy, DownpourSpec):
+    if not state.job.spec.strategy.is_synchronous:
         # Its workers do not iterate together, so no curve tells: it may go on as it did so far.
         done = state.epochs
         factor = Decimal(max(expected / done, 1.0)) if done > 0 else None

@@ -13,7 +13,6 @@ from typing import Literal, assert_never
 
 from scavenger.cluster import ClusterConfig
 from scavenger.job.fields import format_duration, format_money
-from scavenger.job.training import DownpourSpec
 from scavenger.planning.replanning import preview_rest
 from scavenger.schemas.orders import (
     ChangeWish,
@@ -84,8 +83,9 @@ def over_objection(job: StoredJob) -> OrderObjection | None:
 def resize_objection(state: JobState) -> OrderObjection | None:
     """Return why a job is never resized; None if it may be."""
     spec = state.job.spec
-    if isinstance(spec.strategy, DownpourSpec):
-        why = "downpour trains on one configuration: submit the job again with another"
+    if not spec.strategy.is_synchronous:
+        name = spec.strategy.name
+        why = f"{name} trains on one configuration: submit the job again with another"
         return OrderObjection("wish", why)
     if spec.level != "control":
         why = f"the job's level is {spec.level}, so it is never resized: submit it again with level"
@@ -215,8 +215,9 @@ def money_for_resume_objection(state: JobState) -> OrderObjection | None:
 def change_objection(state: JobState, change: ChangeWish) -> OrderObjection | None:
     """Return why limits or objective cannot be changed like this."""
     given, limits = change.subjects, change.limits
-    if "objective" in given and isinstance(state.job.spec.strategy, DownpourSpec):
-        why = "downpour trains on one configuration, so there is nothing to choose"
+    strategy = state.job.spec.strategy
+    if "objective" in given and not strategy.is_synchronous:
+        why = f"{strategy.name} trains on one configuration, so there is nothing to choose"
         return OrderObjection("wish", why, "objective")
     least = ledger.committed(state.vms)
     if "max_cost" in given and limits.max_cost is not None and limits.max_cost < least:

@@ -15,7 +15,6 @@ from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
 from scavenger.job.planning import objective_within_limits, planning_state, signature_of
 from scavenger.job.spec import JobSpec
-from scavenger.job.training import DownpourSpec
 from scavenger.money import format_rate
 from scavenger.planning.decision import CurvePreview, decide, preview_curve
 from scavenger.planning.search.strategy import Probe, TrainOn
@@ -78,8 +77,8 @@ def plan_job(spec: JobSpec, knowledge: PlanningState) -> JobPlan:
     """Decide about a job as its first tick would."""
     curve = CurveReport.of(objective_within_limits(spec), preview_curve(knowledge))
     start = spec.space.start
-    if isinstance(spec.strategy, DownpourSpec):
-        return JobPlan(curve, start, f"downpour is not searched: it trains on {start}")
+    if not spec.strategy.is_synchronous:
+        return JobPlan(curve, start, f"{spec.strategy.name} is not searched: it trains on {start}")
     if spec.level != "control":
         return JobPlan(curve, start, f"level {spec.level}: the job stays on {start}")
     try:
@@ -132,7 +131,7 @@ def check_plan(spec: JobSpec, plan: JobPlan, curve: CurveView) -> list[str]:
         for point in curve.points
         if chosen is not None and point.config == chosen and point.source == "extrapolated"
     ]
-    if guessed and not isinstance(spec.strategy, DownpourSpec):
+    if guessed and spec.strategy.is_synchronous:
         found.append(f"{chosen} lies outside the range that was measured: expect larger errors")
     if spec.machine is not None and spec.machine.market != "on_demand":
         found.append("spot machines may be taken back; the job then goes on with others")

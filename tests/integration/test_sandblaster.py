@@ -8,15 +8,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from tests.integration.forked import CONTEXT
-from worker_agent.errors import GenerationBroken
+from scavenger.protocol import Member, StopAtMetric, StopRule
+from tests.conductor import FOREVER, Conductor
+from tests.integration.forked import CONTEXT, fork
+from tests.integration.test_parameter_server import start_servers
+from worker_agent.errors import (
+    GenerationBroken,
+    UnsupportedModel,
+    UnsupportedServerOptimizer,
+)
+from worker_agent.frameworks import StrategyContext
 from worker_agent.parameter_server.client import ParameterServerClient
 from worker_agent.parameter_server.coordinator import CoordinatorKeeper, coordinate
 from worker_agent.parameter_server.lbfgs import LbfgsOptions
@@ -25,6 +35,7 @@ from worker_agent.parameter_server.messages import JoinRequest
 from worker_agent.parameter_server.portions import PortionRun
 from worker_agent.parameter_server.server import ShardServer
 from worker_agent.pytorch.line_search import strong_wolfe
+from worker_agent.pytorch.sandblaster import SandblasterStrategy
 from worker_agent.pytorch.server_shard import TorchShard
 
 SECRET = "between us"
@@ -32,6 +43,7 @@ SAMPLES, INPUTS, HIDDEN, CLASSES, ITERATIONS, HISTORY, PORTIONS = 96, 8, 7, 3, 2
 SHAPES = ((HIDDEN, INPUTS), (HIDDEN,), (CLASSES, HIDDEN), (CLASSES,))
 SIZE = sum(int(np.prod(shape)) for shape in SHAPES)
 OPTIONS = LbfgsOptions(1.0, 0.0, 0.0, HISTORY, SAMPLES, PORTIONS, is_full=True)
+PARTIAL = LbfgsOptions(1.0, 0.0, 0.0, HISTORY, SAMPLES // 2, 9, is_full=False)
 
 
 def problem() -> tuple[Tensor, Tensor, Tensor]:
@@ -54,28 +66,34 @@ def loss_sum(weights: Tensor, samples: slice) -> Tensor:
     return cross_entropy(outputs, LABELS[samples], reduction="sum")
 
 
-def alone() -> tuple[list[Tensor], Tensor]:
-    """Return the points that PyTorch evaluates, in order, and the one it ends at."""
+def alone(batches: Sequence[slice] = (slice(None),)) -> tuple[list[Tensor], Tensor]:
+    """Return the points that PyTorch evaluates, in order, and the one it ends at.
+
+    Args:
+        batches: The samples of each step; of the only one, for all iterations.
+    """
     weights = torch.nn.Parameter(BEGINNING.clone())
     points: list[Tensor] = []
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = loss_sum(weights, slice(None)) / SAMPLES
+        loss = loss_sum(weights, batch) / len(LABELS[batch])
         loss.backward()
         points.append(weights.detach().clone())
         return loss
 
     optimizer = torch.optim.LBFGS(
         [weights],
-        max_iter=ITERATIONS,
+        max_iter=ITERATIONS if len(batches) == 1 else 1,
         max_eval=1000,
         history_size=HISTORY,
         tolerance_grad=0.0,
         tolerance_change=0.0,
         line_search_fn="strong_wolfe",
     )
-    optimizer.step(closure)
+    for each in batches:
+        batch = each
+        optimizer.step(closure)
     return points, weights.detach()
 
 
@@ -134,7 +152,8 @@ class Crowd:
                 parts = offer.samples.split(offer.portions)
                 first, last = parts[offer.run.first], parts[offer.run.portions[-1]]
                 leaf = weights.clone().requires_grad_()
-                loss = loss_sum(leaf, slice(first.start, last.start + last.count))
+                place = first.start % SAMPLES
+                loss = loss_sum(leaf, slice(place, place + last.start + last.count - first.start))
                 loss.backward()
                 assert leaf.grad is not None
                 for _ in range(rng.choice((1, 1, 2))):
@@ -148,7 +167,9 @@ class Crowd:
 
 
 @contextmanager
-def served(servers: int, coordinate_at: Callable[[str], None]) -> Iterator[list[ShardServer]]:
+def served(
+    servers: int, coordinate_at: Callable[[str], None], options: LbfgsOptions = OPTIONS
+) -> Iterator[list[ShardServer]]:
     """Serve, with weights to begin with."""
     shards = [
         ShardServer("127.0.0.1", SECRET, TorchShard.make, coordinate_at) for _ in range(servers)
@@ -158,7 +179,7 @@ def served(servers: int, coordinate_at: Callable[[str], None]) -> Iterator[list[
     leader = ParameterServerClient([each.address for each in shards], SECRET, lambda: False)
     leader.join((0, 0), 0, JoinRequest("leader", ("leader",), True, ""))
     begin = {"evaluation": 1 << 24, "iteration": 0, "samples": 0}
-    EvaluationClient(leader).start(OPTIONS, BEGINNING.numpy(), begin)
+    EvaluationClient(leader).start(options, BEGINNING.numpy(), begin)
     try:
         yield shards
     finally:
@@ -216,6 +237,21 @@ def test_any_order_repeats_and_deaths_lead_through_the_points_of_one_process(ser
         crowd.hire("mortal", lifetime=5)
         crowd.hire("late")
         assert_same(crowd, shards[0], shards)
+
+
+def test_with_other_samples_in_each_iteration_it_is_one_step_of_pytorch_for_each() -> None:
+    halves = [slice(0, SAMPLES // 2), slice(SAMPLES // 2, SAMPLES)]
+    expected, _ = alone(halves * 4)
+    with served(2, on_a_thread, PARTIAL) as shards:
+        crowd = Crowd([each.address for each in shards], len(expected) * SAMPLES // 2)
+        crowd.hire("w0")
+        crowd.hire("w1")
+        wait_for(shards[0], crowd, crowd.is_over.is_set)
+        crowd.join()
+    points = [crowd.points[each] for each in sorted(crowd.points)]
+    assert len(points) == len(expected)
+    for found, point in zip(points, expected, strict=True):
+        assert torch.allclose(found, point, rtol=0, atol=1e-9)
 
 
 class ForkedCoordinator:
@@ -277,3 +313,114 @@ def test_what_is_refused_harms_nothing() -> None:
         points = [crowd.points[each] for each in sorted(crowd.points)]
         for found, point in zip(points, alone()[0], strict=False):
             assert torch.allclose(found, point, rtol=0, atol=1e-9)
+
+
+def context(model: nn.Module, **changes: Any) -> StrategyContext:
+    optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe")
+    facts: dict[str, Any] = {"optimizer": optimizer, "loss": cross_entropy, **changes}
+    return StrategyContext(
+        name="sandblaster",
+        model=model,
+        worker="w0",
+        secret=SECRET,
+        should_abort=lambda: False,
+        **facts,
+    )
+
+
+PLAIN = nn.Linear(3, 2)
+REFUSED = {
+    "dropout": (nn.Sequential(PLAIN, nn.Dropout(0.1)), {}, r"1 \(Dropout\) drops .* write p=0"),
+    "dropout inside": (nn.GRU(3, 2, 2, dropout=0.5), {}, r"GRU.*write p=0"),
+    "statistics": (nn.BatchNorm1d(3), {}, "depends on how the batch is cut: write nn.GroupNorm"),
+    "no loss": (PLAIN, {"loss": None}, "needs the loss: write job.prepare"),
+    "parts of parts": (PLAIN, {"micro_batches": 2}, "leave micro_batches out"),
+    "a scale": (PLAIN, {"extra_state": {"scaler": None}}, "leave scaler out"),
+    "another optimizer": (
+        PLAIN,
+        {"optimizer": torch.optim.SGD(PLAIN.parameters(), lr=0.1)},
+        "not by SGD as it was passed: write torch.optim.LBFGS",
+    ),
+    "no line search": (
+        PLAIN,
+        {"optimizer": torch.optim.LBFGS(PLAIN.parameters())},
+        'line_search_fn="strong_wolfe"',
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "changes", "why"), REFUSED.values(), ids=REFUSED)
+def test_a_script_whose_loss_would_not_repeat_is_refused_with_a_remedy(
+    model: nn.Module, changes: dict[str, Any], why: str
+) -> None:
+    with pytest.raises((UnsupportedModel, UnsupportedServerOptimizer), match=why):
+        SandblasterStrategy(context(model, **changes))
+
+
+def test_dropout_that_drops_nothing_is_trained() -> None:
+    SandblasterStrategy(context(nn.Sequential(PLAIN, nn.Dropout(0.0))))
+
+
+# The whole way: the example's script, sessions, servers and their coordinator as processes.
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "digits-sandblaster" / "train.py"
+NAMES = ["s0", "s1"]
+
+
+def conduct(directory: Path, stop: StopRule, script: Path = EXAMPLE) -> Conductor:
+    return Conductor(
+        directory,
+        [str(script)],
+        stop=stop,
+        dataset_size=1437,
+        environment={"SCAVENGER_JOB_SECRET": "ours", "SCAVENGER_STRATEGY": "sandblaster"},
+        launch=fork,
+    )
+
+
+def order(conductor: Conductor, *workers: str, servers: Sequence[str] = NAMES) -> None:
+    conductor.wait(lambda: all(name in conductor.hellos for name in servers))
+    members = tuple(Member(name, conductor.hellos[name].address) for name in servers)
+    conductor.order(list(workers), 1437, strategy="sandblaster", servers=members)
+
+
+def test_the_example_reaches_its_goal_though_a_worker_is_killed(tmp_path: Path) -> None:
+    stop = StopAtMetric("accuracy", 0.95, "at_least", max_progress=120)
+    with conduct(tmp_path, stop) as conductor:
+        start_servers(conductor, *NAMES)
+        for name in ("w0", "w1", "w2"):
+            conductor.start(name)
+        order(conductor, "w0", "w1", "w2")
+        conductor.wait(lambda: any(each.progress.iteration >= 2 for each in conductor.reports))
+        conductor.processes["w1"].kill()
+        ended = conductor.wait(
+            lambda: [r for r in conductor.reports if r.worker == "w0" and r.finished]
+        )
+        conductor.wait(lambda: [r for r in conductor.reports if r.worker == "w2" and r.finished])
+    assert ended[-1].finished == "target"
+    assert ended[-1].progress.metrics["accuracy"] >= 0.95
+    assert ended[-1].progress.iteration < 60
+    assert {number for each in conductor.reports for number in each.steps.iteration} >= {1, 2, 3}
+
+
+@pytest.mark.slow  # the coordinator's second start takes seconds
+def test_a_server_that_is_replaced_begins_anew_with_the_leaders_weights(tmp_path: Path) -> None:
+    with conduct(tmp_path, FOREVER) as conductor:
+        start_servers(conductor, *NAMES, "s2")
+        for name in ("w0", "w1"):
+            conductor.start(name)
+        order(conductor, "w0", "w1")
+        conductor.wait(lambda: any(each.progress.iteration >= 2 for each in conductor.reports))
+        conductor.processes["s1"].kill()
+        before = conductor.reports[-1].progress
+        order(conductor, "w0", "w1", servers=["s0", "s2"])
+        after = conductor.wait(
+            lambda: [
+                report.progress
+                for report in conductor.reports
+                if report.progress.generation == 2
+                and report.progress.iteration > before.iteration + 2
+            ]
+        )
+    assert after[0].samples > before.samples
+    assert after[0].metrics["accuracy"] > 0.5  # 0.1 with weights of chance

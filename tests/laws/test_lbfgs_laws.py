@@ -98,7 +98,7 @@ deeds = st.lists(
 
 
 @given(deeds, st.integers(1, 40), st.integers(0, 2**20))
-def test_every_portion_counts_once_whatever_dies_or_repeats(
+def test_every_portion_counts_once_though_workers_die_and_repeat(
     plan: list[tuple[int, str]], portions: int, seed: int
 ) -> None:
     rng = random.Random(seed)

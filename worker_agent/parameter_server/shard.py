@@ -352,9 +352,9 @@ class ShardState:
 
     @property
     def _applied(self) -> int:
-        """Iterations applied here; for a server of a Sandblaster job, those before its start."""
+        """Iterations applied here; in a Sandblaster job, the evaluation it began with instead."""
         if self.lbfgs is not None:
-            return self.lbfgs.request.iteration
+            return self.lbfgs.request.evaluation
         return NO_SHARD if self.weights is None else self.weights.iteration
 
     def _give_back(self, worker: str) -> None:

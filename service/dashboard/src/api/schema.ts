@@ -3176,6 +3176,42 @@ export interface components {
             stall: string;
         };
         /**
+         * SandblasterSpec
+         * @description Workers compute parts of large batches, and servers step by L-BFGS (Sandblaster).
+         *
+         *     Attributes:
+         *         servers: Machines that serve, beside the workers.
+         *         priced: Whether they are paid; if not, they count neither in the cap nor in predictions.
+         *         history: Pairs of steps and gradient changes that a direction is made from.
+         *         portions: Parts into which the batch of an iteration is cut.
+         */
+        SandblasterSpec: {
+            /**
+             * History
+             * @default 10
+             * @example 10
+             */
+            history: number;
+            /**
+             * Portions
+             * @default 80
+             * @example 80
+             */
+            portions: number;
+            /**
+             * Priced
+             * @default true
+             * @example true
+             */
+            priced: boolean;
+            /**
+             * Servers
+             * @default 1
+             * @example 2
+             */
+            servers: number;
+        };
+        /**
          * SavingView
          * @description What a configuration takes less than the one that the job runs on; negative where more.
          */
@@ -3219,6 +3255,7 @@ export interface components {
          *     Attributes:
          *         parameter_server: Servers wait for all workers.
          *         downpour: No worker waits for another.
+         *         sandblaster: Servers step by L-BFGS.
          */
         ServerStrategySpec: {
             /**
@@ -3236,6 +3273,14 @@ export interface components {
              *     }
              */
             parameter_server?: components["schemas"]["ParameterServerSpec"];
+            /**
+             * @example {
+             *       "history": 10,
+             *       "portions": 80,
+             *       "servers": 2
+             *     }
+             */
+            sandblaster?: components["schemas"]["SandblasterSpec"];
         };
         /**
          * ServersSpec
