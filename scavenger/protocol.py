@@ -29,7 +29,9 @@ MAX_STACK_CHECKS = 256
 
 FinishReason = Literal["target", "exhausted", "released"]
 FrameworkName = Literal["pytorch", "tensorflow"]
-TrainingStrategyName = Literal["all_reduce", "parameter_server", "downpour", "pipedream"]
+TrainingStrategyName = Literal[
+    "all_reduce", "parameter_server", "downpour", "sandblaster", "pipedream"
+]
 Role = Literal["worker", "server"]
 
 
@@ -99,6 +101,23 @@ class ExchangeInterval:
 
 
 @dataclass(frozen=True, slots=True)
+class LbfgsSettings:
+    """How the servers of a Sandblaster job step.
+
+    Attributes:
+        history: Pairs of steps and gradient changes that a direction is made from.
+        portions: Parts into which the batch of an iteration is cut.
+    """
+
+    history: int = 10
+    portions: int = 80
+
+    def __post_init__(self) -> None:
+        if min(self.history, self.portions) < 1:
+            raise ValueError(f"must be at least 1, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
 class Directive:
     """What the controller wants every worker to do from the next iteration boundary on.
 
@@ -125,6 +144,8 @@ class Directive:
         most_local_batch: Samples a worker's memory holds; None when that is not known.
         revision: Counts the times the members of this generation regrouped by themselves because
             one had left or was lost; the controller's Directives have 0.
+        exchange: How often a worker speaks to the servers.
+        lbfgs: How the servers step by L-BFGS.
         standby: Workers that are left out and wait to be named again, instead of ending.
         is_provisional: Whether ``progress_per_iteration`` rests on noise that has not settled.
         correction: Factor on what provisional generations counted as progress, once the noise has
@@ -150,6 +171,7 @@ class Directive:
     most_local_batch: int | None = None
     revision: int = 0
     exchange: ExchangeInterval = ExchangeInterval()
+    lbfgs: LbfgsSettings = LbfgsSettings()
     standby: tuple[str, ...] = ()
     is_provisional: bool = False
     correction: float = 1.0

@@ -31,7 +31,7 @@ def session(*, deterministic: bool = False) -> Session:
 
         return FollowingSession(settings, deterministic=deterministic)
     # Imported here: a script outside a job must not load httpx and telemetry.
-    if settings.strategy == "downpour":
+    if settings.strategy in ("downpour", "sandblaster"):
         from worker_agent.training.asynchronous import AsynchronousSession
 
         return AsynchronousSession(settings)

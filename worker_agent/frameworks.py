@@ -31,6 +31,8 @@ FRAMEWORKS = {
 }
 # Parameter servers run the optimizers of this framework only; all others step on the workers.
 SHARD_FACTORY = "worker_agent.pytorch.server_shard:shard_factory"
+# The line search of L-BFGS, which sees numbers only, is PyTorch's own, too.
+LINE_SEARCH_RULE = "worker_agent.pytorch.line_search:line_search_rule"
 
 
 class Framework(Protocol):
@@ -108,6 +110,11 @@ def find_framework(model: Any) -> Framework:
 def load_shard_factory() -> Any:
     """Return the factory of shards of parameter servers; loads a framework, which takes seconds."""
     return resolve_name(SHARD_FACTORY)()
+
+
+def load_line_search_rule() -> Any:
+    """Return what a line search does next; loads a framework, which takes seconds."""
+    return resolve_name(LINE_SEARCH_RULE)()
 
 
 def detach_tensor(value: Any) -> Any | None:
@@ -204,6 +211,7 @@ class StrategyContext:
         restore_checkpoint: Restores the newest checkpoint when no member has state; returns its
             progress.
         bundles: Compiled code of other machines; None to share none.
+        loss: The script's mean loss over a batch; None if it was not passed.
         shared: How this process shares the model; None if it has the whole model.
     """
 
@@ -218,6 +226,7 @@ class StrategyContext:
     on_work: WorkListener = ignore_work
     restore_checkpoint: Callable[[Any, TrainingProgress], TrainingProgress] = keep_progress
     bundles: BundleStore | None = None
+    loss: Callable[[Any, Any], Any] | None = None
     shared: SharedModel | None = None
 
 
@@ -460,6 +469,7 @@ class AsynchronousUpdate:
         staleness: Updates by others that its gradients were computed without; None without a push.
         compute_time: Seconds from first forward to last gradient.
         sync_time: Seconds of pushing and fetching.
+        ends_iteration: Whether the iteration that is reported is over with it.
     """
 
     version: int
@@ -467,14 +477,25 @@ class AsynchronousUpdate:
     staleness: int | None
     compute_time: float
     sync_time: float
+    ends_iteration: bool = True
 
 
 class AsynchronousStrategy(Protocol):
-    """One way of training in which no worker waits for another."""
+    """One way of training in which no worker waits for another.
+
+    Attributes:
+        dataset_size: Samples of an epoch, which the session sets before it connects.
+    """
+
+    dataset_size: int
 
     @property
     def version(self) -> int:
         """Updates contained in this worker's weights."""
+
+    @property
+    def model_steps(self) -> ModelSteps | None:
+        """What makes the script's passes; None for plain ones."""
 
     def connect(
         self, directive: Directive, progress: TrainingProgress, *, is_new: bool

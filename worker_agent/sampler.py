@@ -46,11 +46,13 @@ class SampleAssignment:
         share: The samples; None if none are left for now.
         is_over: Whether none will ever be left again.
         samples_used: Samples that all workers have used so far.
+        has_converged: Whether none are left because nothing is left to improve.
     """
 
     share: SampleRange | None
     is_over: bool
     samples_used: int
+    has_converged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ from scavenger.job.training import (
     LearningRateSpec,
     ParameterServerSpec,
     PipeDreamSpec,
+    SandblasterSpec,
     StacksField,
     TrainingStrategyField,
     TrainingStrategySpec,
@@ -328,6 +329,17 @@ class JobSpec(SpecModel):
             )
         return guard
 
+    @field_validator("framework")
+    @classmethod
+    def _can_be_trained_with(
+        cls, framework: FrameworkName | None, info: ValidationInfo
+    ) -> FrameworkName | None:
+        if framework == "tensorflow" and isinstance(info.data.get("strategy"), SandblasterSpec):
+            raise ValueError(
+                "sandblaster is PyTorch's: leave framework out, or write strategy: downpour"
+            )
+        return framework
+
     @field_validator("stacks")
     @classmethod
     def _can_be_used(
@@ -360,10 +372,11 @@ class JobSpec(SpecModel):
     @field_validator("run")
     @classmethod
     def _can_be_written_down(cls, run: RunSpec, info: ValidationInfo) -> RunSpec:
-        if run.checkpoints is not None and isinstance(info.data.get("strategy"), DownpourSpec):
+        strategy = info.data.get("strategy", AllReduceSpec())
+        if run.checkpoints is not None and not strategy.writes_checkpoints:
             raise ValueError(
-                "downpour writes no checkpoints: leave run.checkpoints out, and let the script "
-                "save the weights of its leader"
+                f"{strategy.name} writes no checkpoints: leave run.checkpoints out, and let the "
+                "script save the weights of its leader"
             )
         is_cut = isinstance(info.data.get("strategy"), PipeDreamSpec)
         if is_cut or ("limits" in info.data and not info.data["limits"].layout_of_workers.is_plain):
@@ -571,10 +584,11 @@ def _check_layout(others: Mapping[str, Any], *, is_under_agent: bool) -> None:
 
 
 def _check_agent_run(strategy: TrainingStrategySpec, framework: FrameworkName | None) -> None:
-    if isinstance(strategy, DownpourSpec) and framework != "tensorflow":
+    is_theirs = isinstance(strategy, DownpourSpec) and framework == "tensorflow"
+    if not strategy.is_searched and not is_theirs:
         raise ValueError(
-            "a script under agent run does not train by downpour: leave strategy out, or let the "
-            "script open a worker_agent.session()"
+            f"a script under agent run does not train by {strategy.name}: leave strategy out, or "
+            "let the script open a worker_agent.session()"
         )
     if isinstance(strategy, DownpourSpec) and strategy.exchange != ExchangeInterval():
         raise ValueError(

@@ -24,7 +24,7 @@ from scavenger.job.limits import MAX_STAGES, ModuleName, check_cuts
 from scavenger.job.messages import show_value
 from scavenger.layout import Layout
 from scavenger.learning_rate import LearningRateRule
-from scavenger.protocol import ExchangeInterval, TrainingStrategyName
+from scavenger.protocol import ExchangeInterval, LbfgsSettings, TrainingStrategyName
 from scavenger.stack import Stack
 
 ServerCount = Annotated[int, Strict(), Field(ge=1, le=64)]
@@ -37,9 +37,11 @@ class AllReduceSpec(SpecModel):
 
     name: ClassVar[TrainingStrategyName] = "all_reduce"
     is_searched: ClassVar[bool] = True
+    writes_checkpoints: ClassVar[bool] = True
     servers: ClassVar[int] = 0
     priced: ClassVar[bool] = False
     exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
+    lbfgs: ClassVar[LbfgsSettings] = LbfgsSettings()
 
 
 class ParameterServerSpec(SpecModel):
@@ -52,7 +54,9 @@ class ParameterServerSpec(SpecModel):
 
     name: ClassVar[TrainingStrategyName] = "parameter_server"
     is_searched: ClassVar[bool] = True
+    writes_checkpoints: ClassVar[bool] = True
     exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
+    lbfgs: ClassVar[LbfgsSettings] = LbfgsSettings()
     servers: ServerCount = Field(1, examples=[2])
     priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
 
@@ -69,6 +73,8 @@ class DownpourSpec(SpecModel):
 
     name: ClassVar[TrainingStrategyName] = "downpour"
     is_searched: ClassVar[bool] = False  # no law tells which configuration is best
+    writes_checkpoints: ClassVar[bool] = False
+    lbfgs: ClassVar[LbfgsSettings] = LbfgsSettings()
     servers: ServerCount = Field(1, examples=[1])
     priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
     n_push: IterationCount = Field(1, examples=[1])
@@ -91,9 +97,11 @@ class PipeDreamSpec(SpecModel):
 
     name: ClassVar[TrainingStrategyName] = "pipedream"
     is_searched: ClassVar[bool] = False  # its epochs are of one batch and one pipeline
+    writes_checkpoints: ClassVar[bool] = True
     servers: ClassVar[int] = 0
     priced: ClassVar[bool] = False
     exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
+    lbfgs: ClassVar[LbfgsSettings] = LbfgsSettings()
     stages: tuple[ProcessCount, ...] = Field(examples=["[2, 1]"])
     cuts: Annotated[tuple[ModuleName, ...] | None, BeforeValidator(require_value)] = Field(
         None, examples=["[layers.3]"]
@@ -124,7 +132,34 @@ class PipeDreamSpec(SpecModel):
         return Layout(len(self.stages), replicas=self.stages, cuts=self.cuts or ())
 
 
-TrainingStrategySpec = AllReduceSpec | ParameterServerSpec | DownpourSpec | PipeDreamSpec
+class SandblasterSpec(SpecModel):
+    """Workers compute parts of large batches, and servers step by L-BFGS (Sandblaster).
+
+    Attributes:
+        servers: Machines that serve, beside the workers.
+        priced: Whether they are paid; if not, they count neither in the cap nor in predictions.
+        history: Pairs of steps and gradient changes that a direction is made from.
+        portions: Parts into which the batch of an iteration is cut.
+    """
+
+    name: ClassVar[TrainingStrategyName] = "sandblaster"
+    is_searched: ClassVar[bool] = False
+    writes_checkpoints: ClassVar[bool] = False
+    exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
+    servers: ServerCount = Field(1, examples=[2])
+    priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
+    history: Annotated[int, Strict(), Field(ge=1, le=100)] = Field(10, examples=[10])
+    portions: Annotated[int, Strict(), Field(ge=1, le=10_000)] = Field(80, examples=[80])
+
+    @property
+    def lbfgs(self) -> LbfgsSettings:
+        """How the servers step."""
+        return LbfgsSettings(self.history, self.portions)
+
+
+TrainingStrategySpec = (
+    AllReduceSpec | ParameterServerSpec | DownpourSpec | PipeDreamSpec | SandblasterSpec
+)
 
 
 class NamedStrategySpec(SpecModel):
@@ -133,6 +168,7 @@ class NamedStrategySpec(SpecModel):
     Attributes:
         parameter_server: Servers wait for all workers.
         downpour: No worker waits for another.
+        sandblaster: Servers step by L-BFGS.
         pipedream: Stages of a pipeline do not wait for the end of an iteration.
     """
 
@@ -142,20 +178,29 @@ class NamedStrategySpec(SpecModel):
     downpour: Annotated[DownpourSpec | None, BeforeValidator(require_value)] = Field(
         None, examples=["{servers: 1, n_push: 1, n_fetch: 1}"]
     )
+    sandblaster: Annotated[SandblasterSpec | None, BeforeValidator(require_value)] = Field(
+        None, examples=["{servers: 2, history: 10, portions: 80}"]
+    )
     pipedream: Annotated[PipeDreamSpec | None, BeforeValidator(require_value)] = Field(
         None, examples=["{stages: [2, 1]}"]
     )
 
 
 _STRATEGIES = (
-    "all_reduce, parameter_server, downpour or e.g. {parameter_server: {servers: 2}} or "
-    "{pipedream: {stages: [1, 1]}}"
+    "all_reduce, parameter_server, downpour, sandblaster or e.g. "
+    "{parameter_server: {servers: 2}} or {pipedream: {stages: [1, 1]}}"
 )
 
 
 def _read_strategy(value: object) -> TrainingStrategySpec:
     match value:
-        case AllReduceSpec() | ParameterServerSpec() | DownpourSpec() | PipeDreamSpec():
+        case (
+            AllReduceSpec()
+            | ParameterServerSpec()
+            | DownpourSpec()
+            | PipeDreamSpec()
+            | SandblasterSpec()
+        ):
             return value
         case "all_reduce":
             return AllReduceSpec()
@@ -163,6 +208,8 @@ def _read_strategy(value: object) -> TrainingStrategySpec:
             return ParameterServerSpec()
         case "downpour":
             return DownpourSpec()
+        case "sandblaster":
+            return SandblasterSpec()
         case "pipedream":
             raise ValueError(
                 "pipedream needs the processes of each stage: write e.g. "

@@ -54,6 +54,7 @@ from scavenger.job.training import (
     NamedStrategySpec,
     ParameterServerSpec,
     PipeDreamSpec,
+    SandblasterSpec,
 )
 
 MAX_PROBLEMS = 100
@@ -210,6 +211,7 @@ _SECTIONS: Mapping[DocumentPath, type[SpecModel]] = {
     ("strategy", "parameter_server"): ParameterServerSpec,
     ("strategy", "downpour"): DownpourSpec,
     ("strategy", "pipedream"): PipeDreamSpec,
+    ("strategy", "sandblaster"): SandblasterSpec,
     ("lr_scaling",): LearningRateSpec,
     ("price", "servers"): ServersSpec,
     ("price", "interruptions"): InterruptionsSpec,

@@ -85,7 +85,7 @@ def checkpoint_settings(spec: JobSpec) -> CheckpointsSpec:
 
 def writes_checkpoints(spec: JobSpec) -> bool:
     """Tell whether the workers of a job write checkpoints."""
-    return spec.strategy.name != "downpour"
+    return spec.strategy.writes_checkpoints
 
 
 def delete_old_checkpoints(engine: Engine, clouds: Clouds, now: datetime) -> int:

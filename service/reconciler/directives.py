@@ -41,6 +41,7 @@ def next_directive(
         strategy=strategy.name,
         servers=choose_servers(state) if strategy.servers else (),
         exchange=strategy.exchange,
+        lbfgs=strategy.lbfgs,
         handover=None if repairs else handover_source(state),
         most_local_batch=most_local_batch(state, config.stack),
         is_provisional=not is_settled,

@@ -20,6 +20,8 @@ PRELOADED = [
     "worker_agent.pytorch.all_reduce",
     "worker_agent.pytorch.downpour",
     "worker_agent.pytorch.parameter_server",
+    "worker_agent.pytorch.sandblaster",
+    "worker_agent.parameter_server.coordinator",
     "worker_agent.parameter_server.server",
     "torch._dynamo",  # what the first optimizer of a process imports
 ]

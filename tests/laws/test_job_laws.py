@@ -20,7 +20,12 @@ from scavenger.job.limits import Limits
 from scavenger.job.parser import scan_json, scan_yaml
 from scavenger.job.run import CheckpointsSpec, RunSpec
 from scavenger.job.spec import EpochsTarget, JobSpec, MetricTarget, ModelSpec
-from scavenger.job.training import DownpourSpec, LearningRateSpec, NamedStrategySpec
+from scavenger.job.training import (
+    DownpourSpec,
+    LearningRateSpec,
+    NamedStrategySpec,
+    SandblasterSpec,
+)
 from scavenger.job.validation import parse_job, validate_job
 
 SECTIONS = (
@@ -33,6 +38,7 @@ SECTIONS = (
     CheckpointsSpec,
     NamedStrategySpec,
     DownpourSpec,
+    SandblasterSpec,
     LearningRateSpec,
 )
 KEYS = sorted({key for section in SECTIONS for key in section.model_fields})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections import Counter
@@ -142,6 +143,56 @@ def test_no_words_of_a_member_harm_the_server(
 ) -> None:
     header = FrameHeader(word, generation, 0, iteration, len(note), len(load))
     said_to(server, greeted(header.to_bytes() + note + load))
+    assert_it_serves(server)
+
+
+OPTIONS = {
+    "rate": 1.0,
+    "tolerance_grad": 0.0,
+    "tolerance_change": 0.0,
+    "history": 5,
+    "batch": 8,
+    "portions": 4,
+    "is_full": True,
+}
+BEGINNING = {
+    "precision": "float64",
+    "size": 5,
+    "options": OPTIONS,
+    "servers": ["127.0.0.1:1"],
+    "server": 0,
+    "evaluation": 9,
+    "iteration": 0,
+    "samples": 0,
+}
+STATE = {"iteration": 0, "next_evaluation": 10, "point": 9}
+REQUESTS: dict[MessageKind, dict[str, Any]] = {
+    MessageKind.START: BEGINNING,
+    MessageKind.GRAM: {"names": ["x9"]},
+    MessageKind.COMBINE: {"out": "x10", "names": ["x9"], "coefficients": [1.0]},
+    MessageKind.COMMIT: {"evaluation": 9, "runs": [{"first": 0, "count": 2}], "is_last": False},
+    MessageKind.BOARD: {"start": 9, "state": STATE, "evaluation": 9},
+}
+odd = st.sampled_from(
+    [None, -1, 10**30, "", "x", "NaN", [], {}, ["x9", "w"], ["NaN"], [{"first": -1, "count": 0}]]
+)
+
+
+@given(st.sampled_from(sorted(REQUESTS)), st.data(), odd)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+def test_no_request_for_vectors_with_one_wrong_value_harms_the_server(
+    server: ShardServer, kind: MessageKind, data: Any, value: Any
+) -> None:
+    good = json.dumps(BEGINNING).encode()
+    begin = FrameHeader(MessageKind.START, metadata_size=len(good), payload_size=40).to_bytes()
+    begun = begin + good + bytes(40)
+    wrong = {**REQUESTS[kind], data.draw(st.sampled_from(sorted(REQUESTS[kind]))): value}
+    note = json.dumps(wrong).encode()
+    header = FrameHeader(kind, metadata_size=len(note)).to_bytes()
+    said_to(server, greeted(begun + header + note))
+    result = pack_numbers(data.draw(st.lists(st.floats(), max_size=4)))
+    header = FrameHeader(MessageKind.ACCUMULATE, 0, 0, 9, len(result), 40).to_bytes()
+    said_to(server, greeted(begun + header + result + bytes(40)))
     assert_it_serves(server)
 
 

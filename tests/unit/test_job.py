@@ -36,6 +36,7 @@ from scavenger.job.training import (
     NamedStrategySpec,
     ParameterServerSpec,
     PipeDreamSpec,
+    SandblasterSpec,
 )
 from scavenger.job.validation import parse_job, validate_job
 from scavenger.learning_rate import LearningRateScaling
@@ -47,7 +48,7 @@ from scavenger.pricing import (
     ServerPrice,
     on_demand_price_model,
 )
-from scavenger.protocol import ExchangeInterval, StopAtMetric, StopAtProgress
+from scavenger.protocol import ExchangeInterval, LbfgsSettings, StopAtMetric, StopAtProgress
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "job-spec.md"
 
@@ -118,6 +119,7 @@ SECTIONS = [
     ParameterServerSpec,
     DownpourSpec,
     PipeDreamSpec,
+    SandblasterSpec,
     LearningRateSpec,
     MachineSpec,
     CheckpointsSpec,
@@ -331,6 +333,18 @@ def test_downpour_says_how_often_it_speaks_to_its_servers():
     assert (spec.strategy.name, spec.strategy.servers) == ("downpour", 3)
     assert spec.strategy.exchange == ExchangeInterval(2, 5)
     assert validate_job(changed(strategy="downpour", limits=one)).strategy == DownpourSpec()
+
+
+def test_sandblaster_says_how_its_servers_step():
+    document = changed(
+        strategy={"sandblaster": {"servers": 3, "history": 7, "portions": 40}},
+        limits={"workers": 4, "batch": 256},
+    )
+    spec = validate_job(document)
+    assert (spec.strategy.name, spec.strategy.servers) == ("sandblaster", 3)
+    assert spec.strategy.lbfgs == LbfgsSettings(7, 40)
+    plain = validate_job({**document, "strategy": "sandblaster"})
+    assert plain.strategy == SandblasterSpec()
 
 
 def test_a_script_of_tensorflow_may_be_asynchronous():
@@ -607,7 +621,7 @@ SECRET = (
         ({"level": "watch"}, 'level: must be observe, advise or control, got "watch"'),
         (
             {"strategy": "ps"},
-            "strategy: must be all_reduce, parameter_server, downpour or e.g. "
+            "strategy: must be all_reduce, parameter_server, downpour, sandblaster or e.g. "
             '{parameter_server: {servers: 2}} or {pipedream: {stages: [1, 1]}}, got "ps"',
         ),
         ({"strategy": {}}, "strategy: names no strategy: write all_reduce, parameter_server, dow"),
@@ -662,6 +676,79 @@ SECRET = (
         (
             {"strategy": {"parameter_server": {}, "downpour": {}}},
             "strategy: parameter_server and downpour exclude each other: write one of them",
+        ),
+        (
+            {"strategy": {"sandblaster": {}, "downpour": {}}},
+            "strategy: downpour and sandblaster exclude each other: write one of them",
+        ),
+        (
+            {"strategy": "sandblaster"},
+            "strategy: sandblaster never waits, so no law tells which configuration is best, and "
+            "the limits leave 16: write one number for limits.workers and one for limits.batch, "
+            "e.g. workers: 4, batch: 256",
+        ),
+        (
+            {"strategy": {"sandblaster": {"history": 0}}, "limits": {"workers": 2, "batch": 64}},
+            "strategy.sandblaster.history: must be at least 1, got 0",
+        ),
+        (
+            {"strategy": {"sandblaster": {"n_push": 2}}, "limits": {"workers": 2, "batch": 64}},
+            'strategy.sandblaster.n_push: unknown key "n_push": it belongs in strategy.downpour',
+        ),
+        (
+            {
+                "strategy": "sandblaster",
+                "limits": {"workers": 2, "batch": 64},
+                "lr_scaling": "linear",
+            },
+            "lr_scaling: sandblaster never changes its batch, so there is nothing to scale: leave",
+        ),
+        (
+            {
+                "strategy": "sandblaster",
+                "limits": {"workers": 2, "batch": 64},
+                "framework": "tensorflow",
+            },
+            "framework: sandblaster is PyTorch's: leave framework out, or write strategy: downpour",
+        ),
+        (
+            {
+                "strategy": "sandblaster",
+                "limits": {"workers": 2, "batch": 64},
+                "stacks": "auto",
+            },
+            "stacks: with servers each script computes its steps as it is written: leave stacks o",
+        ),
+        (
+            {
+                "strategy": "sandblaster",
+                "limits": {"workers": 2, "batch": 64, "layout": {"pipeline": 2}},
+            },
+            "run: with servers each worker has the whole model: leave limits.layout out, or write",
+        ),
+        (
+            {
+                "strategy": "sandblaster",
+                "limits": {"workers": 2, "batch": 64},
+                "nan_guard": "on",
+            },
+            "nan_guard: servers step by themselves and cannot skip a step together: leave nan_gua",
+        ),
+        (
+            {
+                "strategy": "sandblaster",
+                "limits": {"workers": 2, "batch": 64},
+                "run": {"checkpoints": {"every": "60s"}},
+            },
+            "run: sandblaster writes no checkpoints: leave run.checkpoints out, and let the script",
+        ),
+        (
+            {
+                "strategy": "sandblaster",
+                "limits": {"workers": 2, "batch": 64},
+                "run": {"command": ["scavenger", "agent", "run", "--", "train"]},
+            },
+            "run: a script under agent run does not train by sandblaster: leave strategy out, or l",
         ),
         (
             {"strategy": {"parameter_server": None}},

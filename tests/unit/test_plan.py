@@ -11,7 +11,7 @@ import pytest
 from scavenger.cluster import ClusterConfig
 from scavenger.planning.decision import progress_per_iteration
 from scavenger.planning.search.strategy import Probe
-from scavenger.protocol import Directive, ExchangeInterval, Member
+from scavenger.protocol import Directive, ExchangeInterval, LbfgsSettings, Member
 from scavenger.schemas.jobs import JobPhase
 from service import ledger
 from service.db.measurements import RecordedDrift
@@ -734,6 +734,7 @@ def test_a_launch_counts_servers_apart() -> None:
 
 
 ONE = {**document()["limits"], "workers": 2, "batch": 128}
+SANDBLASTER = spec(strategy={"sandblaster": {"history": 7, "portions": 40}}, limits=ONE)
 DOWNPOUR = spec(strategy={"downpour": {"n_push": 2, "n_fetch": 4}}, limits=ONE)
 OBSERVED, ADVISED = spec(level="observe"), spec(level="advise")
 START = ClusterConfig(1, 32)
@@ -768,6 +769,11 @@ UNSEARCHED = {
         snapshot(job=job(spec=DOWNPOUR), **FRESH),
         KeepConfig,
         "downpour is not searched: training on K=2 B=128",
+    ),
+    "nor is sandblaster": (
+        snapshot(job=job(spec=SANDBLASTER), **FRESH),
+        KeepConfig,
+        "sandblaster is not searched: training on K=2 B=128",
     ),
     "and starts with all its machines": (
         snapshot(job=chosen(spec=DOWNPOUR), **FRESH),
@@ -804,6 +810,17 @@ def test_workers_of_downpour_are_told_how_often_to_speak() -> None:
     )
     assert (told.strategy, told.exchange) == ("downpour", ExchangeInterval(2, 4))
     assert told.progress_per_iteration == pytest.approx(128 / 1437)
+
+
+def test_workers_of_sandblaster_are_told_how_their_servers_step() -> None:
+    now = snapshot(
+        job=chosen(spec=SANDBLASTER),
+        vms=(vm(1), vm(2), server(3)),
+        workers=(worker(1, generation=0), worker(2, generation=0), serving(3)),
+        directive=None,
+    )
+    told = published(now)
+    assert (told.strategy, told.lbfgs) == ("sandblaster", LbfgsSettings(7, 40))
 
 
 def test_progress_goes_back_with_the_job() -> None:

@@ -12,6 +12,7 @@ from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import ControllerRefused, ControllerUnreachable
 from worker_agent.frameworks import load_shard_factory
+from worker_agent.parameter_server.coordinator import CoordinatorKeeper
 from worker_agent.parameter_server.server import ShardServer
 from worker_agent.settings import read_settings
 
@@ -33,13 +34,15 @@ def main() -> int:
         )
         return 2
     # Before the controller hears of this server: workers wait for whom the controller names.
-    server = ShardServer(settings.host, settings.job_secret, load_shard_factory())
+    keeper = CoordinatorKeeper()
+    server = ShardServer(settings.host, settings.job_secret, load_shard_factory(), keeper.keep)
     is_ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: is_ending.set())
     threading.Thread(target=server.serve, daemon=True).start()
     log.info("serving at %s", server.address)
     announce_until(settings, server.address, is_ending)
+    keeper.close()
     server.close()
     return 0
 

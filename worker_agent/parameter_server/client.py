@@ -87,21 +87,21 @@ class ParameterServerClient:
         metadata = JOIN_REQUEST.dump_json(request)
         # All requests before the first answer, so that the servers work side by side.
         for connection in self.connections:
-            self._send(connection, MessageKind.JOIN, iteration, metadata)
-        return [self._receive(connection)[0] for connection in self.connections]
+            self.send(connection, MessageKind.JOIN, iteration, metadata)
+        return [self.receive(connection)[0] for connection in self.connections]
 
     def put(
         self, server: int, iteration: int, manifest: ShardManifest, values: Iterable[ShardValues]
     ) -> None:
         """Hand a server its shard: weights first, then the optimizer's vectors."""
         connection, metadata = self.connections[server], SHARD_MANIFEST.dump_json(manifest)
-        self._send(connection, MessageKind.PUT, iteration, metadata, values)
-        self._receive(connection)
+        self.send(connection, MessageKind.PUT, iteration, metadata, values)
+        self.receive(connection)
 
     def fetch_shard(self, server: int) -> tuple[ShardManifest, ShardValues]:
         """Fetch a whole shard; returns its description, and all its floats end to end."""
         connection = self.connections[server]
-        self._send(connection, MessageKind.EXPORT)
+        self.send(connection, MessageKind.EXPORT)
         with broken_on_loss():
             header = receive_reply_header(connection)
             manifest = parse_message(SHARD_MANIFEST, connection.receive_metadata(header))
@@ -113,7 +113,7 @@ class ParameterServerClient:
     def fetch(self, iteration: int, weights: ShardValues) -> str:
         """Fill in the weights after so many iterations; returns the clock they were put with."""
         for connection in self.connections:
-            self._send(connection, MessageKind.FETCH, iteration)
+            self.send(connection, MessageKind.FETCH, iteration)
         (_, clock), *_ = self._receive_all(weights)
         return clock.decode()
 
@@ -136,7 +136,7 @@ class ParameterServerClient:
         metadata = request.to_bytes()
         parts = cut_pieces(gradient, shard_ranges(weights.size, len(self.connections)))
         for connection, pieces in zip(self.connections, parts, strict=True):
-            self._send(connection, MessageKind.PUSH, iteration, metadata, pieces)
+            self.send(connection, MessageKind.PUSH, iteration, metadata, pieces)
         replies = self._receive_all(weights)
         return combine_outcomes([metadata for _, metadata in replies], columns=len(request.row))
 
@@ -159,27 +159,27 @@ class ParameterServerClient:
         backwards = range(len(self.connections) - 1, -1, -1)
         for server in backwards:
             metadata = pack_stream(is_fetching, rates, shares if server == 0 else ())
-            self._send(self.connections[server], MessageKind.STREAM, -1, metadata, parts[server])
+            self.send(self.connections[server], MessageKind.STREAM, -1, metadata, parts[server])
         replies = {}
         for server in backwards:
             into = weights[slice(*ranges[server])] if is_fetching else None
-            replies[server] = self._receive(self.connections[server], into)
+            replies[server] = self.receive(self.connections[server], into)
         version, metadata = replies[0]
         updates_before, samples_used = unpack_numbers(metadata)
         return StreamReply(int(updates_before), version, int(samples_used))
 
     def take(self, count: int, limit: int) -> SampleAssignment:
         """Ask the first server for samples below the limit."""
-        self._send(self.connections[0], MessageKind.TAKE, -1, pack_numbers([count, limit]))
-        _, metadata = self._receive(self.connections[0])
+        self.send(self.connections[0], MessageKind.TAKE, -1, pack_numbers([count, limit]))
+        _, metadata = self.receive(self.connections[0])
         is_over, samples_used, start, size = unpack_numbers(metadata)
         share = SampleRange(int(start), int(size)) if size else None
         return SampleAssignment(share, bool(is_over), int(samples_used))
 
     def finish(self) -> None:
         """Say that the target is reached: no more samples are handed out."""
-        self._send(self.connections[0], MessageKind.FINISH)
-        self._receive(self.connections[0])
+        self.send(self.connections[0], MessageKind.FINISH)
+        self.receive(self.connections[0])
 
     def leave(self) -> None:
         """Close the connections; this worker comes back by others."""
@@ -193,7 +193,7 @@ class ParameterServerClient:
         for connection in self.connections:
             connection.close()
 
-    def _send(
+    def send(
         self,
         connection: FramedConnection,
         kind: MessageKind,
@@ -201,11 +201,12 @@ class ParameterServerClient:
         metadata: bytes = b"",
         payload: Iterable[ShardValues] = (),
     ) -> None:
+        """Send a request to one server."""
         header = FrameHeader(kind, *self.generation_key, iteration)
         with broken_on_loss():
             connection.send(header, metadata, map(array_bytes, payload))
 
-    def _receive(
+    def receive(
         self, connection: FramedConnection, into: ShardValues | None = None
     ) -> tuple[int, bytes]:
         """Return iteration and metadata of an answer; its floats go where they belong."""
@@ -219,7 +220,7 @@ class ParameterServerClient:
     def _receive_all(self, weights: ShardValues) -> list[tuple[int, bytes]]:
         ranges = shard_ranges(weights.size, len(self.connections))
         return [
-            self._receive(connection, weights[low:high])
+            self.receive(connection, weights[low:high])
             for connection, (low, high) in zip(self.connections, ranges, strict=True)
         ]
 

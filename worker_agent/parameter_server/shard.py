@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from worker_agent.errors import Fenced, MalformedFrame
+from worker_agent.parameter_server.lbfgs_shard import EvaluationBoard, LbfgsShard
 from worker_agent.parameter_server.messages import (
     IterationOutcome,
     JoinRequest,
@@ -155,6 +156,7 @@ class ShardState:
         self.lost: set[str] = set()
         self.clocks: dict[int, str] = {}
         self.weights: ShardWeights | None = None
+        self.lbfgs: LbfgsShard | None = None
         self.iteration: GatheredIteration | None = None
         self.samples = SampleAllocator()
         self.is_over = False
@@ -166,6 +168,7 @@ class ShardState:
         with self.changed:
             self.present[worker] = connection
             self.gone.discard(worker)
+            self._give_back(worker)  # by the connection before, whose end may come later
 
     def unregister(self, worker: str, connection: object, *, is_moving: bool) -> None:
         """Note that a worker's connection is closed; a moving one will be back by another."""
@@ -174,6 +177,7 @@ class ShardState:
                 return
             del self.present[worker]
             self.samples.give_back(worker)
+            self._give_back(worker)
             if not is_moving:
                 self.gone.add(worker)
                 self.lost = self.lost | {worker}.intersection(self.members)
@@ -204,9 +208,9 @@ class ShardState:
             if request.clock:
                 self.clocks[iteration] = request.clock
             if request.worker != next(iter(request.members), request.worker):
-                self._wait(lambda: self.weights is not None or self.generation_key != key, is_gone)
+                self._wait(lambda: self._applied >= 0 or self.generation_key != key, is_gone)
                 self._check(key)
-            return NO_SHARD if self.weights is None else self.weights.iteration
+            return self._applied
 
     # The shard.
 
@@ -216,7 +220,7 @@ class ShardState:
         """Give all workers the shard that one of them has put here."""
         with self.changed:
             self._check(key)
-            self.weights, self.iteration = weights, None
+            self.weights, self.iteration, self.lbfgs = weights, None, None
             self.clocks = {weights.iteration: clock}
             self.samples = SampleAllocator(samples)
             self.changed.notify_all()
@@ -241,6 +245,27 @@ class ShardState:
             iteration = self.require_weights().iteration
             clock = self.clocks.get(iteration, "")
             return iteration, *self.require_weights().export(clock, self.samples.samples_used)
+
+    def install_lbfgs(self, shard: LbfgsShard) -> None:
+        """Give all workers of a Sandblaster job the shard that their leader has put here."""
+        with self.changed:
+            before, self.lbfgs = self.lbfgs, shard
+            self.changed.notify_all()
+        if before is not None:
+            before.retire()
+
+    def require_lbfgs(self) -> LbfgsShard:
+        """Return the vectors of a Sandblaster job; raises Fenced while there are none."""
+        if self.lbfgs is None:
+            raise Fenced("this server has no vectors yet")
+        return self.lbfgs
+
+    def require_board(self) -> EvaluationBoard:
+        """Return the first server's board; raises Fenced on any other server."""
+        board = self.require_lbfgs().board
+        if board is None:
+            raise Fenced("only the first server has a board")
+        return board
 
     def require_weights(self) -> ShardWeights:
         """Return the weights; raises Fenced while there are none."""
@@ -320,8 +345,21 @@ class ShardState:
         """Hand out no more samples: the target is reached."""
         with self.changed:
             self.is_over = True
+        if self.lbfgs is not None:
+            self.require_board().end()
 
     # Rules; all of them run under the lock.
+
+    @property
+    def _applied(self) -> int:
+        """Iterations applied here; in a Sandblaster job, the evaluation it began with instead."""
+        if self.lbfgs is not None:
+            return self.lbfgs.request.evaluation
+        return NO_SHARD if self.weights is None else self.weights.iteration
+
+    def _give_back(self, worker: str) -> None:
+        if self.lbfgs is not None and self.lbfgs.board is not None:
+            self.lbfgs.board.give_back(worker)
 
     def _check(self, key: GenerationKey) -> None:
         if key != self.generation_key:

@@ -50,6 +50,8 @@ class DownpourStrategy:
         )
         self.flat = FlatModel(self.optimizer, self.reducer.buckets)
         self.client: ParameterServerClient | None = None
+        self.model_steps = None  # the script makes its passes as it likes
+        self.dataset_size = 0
         self.n_push = self.n_fetch = 1
         self.accrued: list[Tensor] = []
         self.used: list[SampleRange] = []

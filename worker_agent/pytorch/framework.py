@@ -73,6 +73,7 @@ SYNCHRONOUS: dict[TrainingStrategyName, str] = {
 }
 ASYNCHRONOUS: dict[TrainingStrategyName, str] = {
     "downpour": "worker_agent.pytorch.downpour:DownpourStrategy",
+    "sandblaster": "worker_agent.pytorch.sandblaster:SandblasterStrategy",
 }
 
 

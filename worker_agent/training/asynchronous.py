@@ -1,4 +1,4 @@
-"""`AsynchronousSession`: the session of a worker in a Downpour job; no worker waits for another.
+"""`AsynchronousSession`: a worker of a Downpour or Sandblaster job, which waits for no other.
 
 There are no shared iteration boundaries and no generations that fence one another. A worker
 takes samples, trains on them at its own pace, and polls the newest Directive. A worker starts
@@ -36,9 +36,15 @@ SERVER_LOSS_TIMEOUT = 2.0  # seconds without the servers after which the control
 
 
 class AsynchronousSession(JobSession[AsynchronousStrategy]):
-    """The session of one worker of a Downpour job."""
+    """The session of one worker of a Downpour or Sandblaster job.
+
+    Attributes:
+        current: The Directive that this worker follows; None before the first.
+        shares: Shares of samples that this worker has trained on.
+    """
 
     current: Directive | None = None
+    shares = 0
 
     @property
     def directive(self) -> Directive | None:
@@ -57,8 +63,15 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
         self, framework: Framework, context: StrategyContext
     ) -> AsynchronousStrategy:
         if context.extra_state:
-            log.warning("downpour: scheduler, scaler and extra stay each worker's own")
-        return framework.asynchronous_strategy(context)
+            log.warning("%s: scheduler, scaler and extra stay each worker's own", context.name)
+        strategy = framework.asynchronous_strategy(context)
+        self.model_steps = strategy.model_steps or self.model_steps
+        return strategy
+
+    def _batches(self, order: SampleOrder, *others: Any) -> Iterator[Any]:
+        if self.strategy is not None:
+            self.strategy.dataset_size = order.dataset_size
+        yield from super()._batches(order, *others)
 
     def _start(self, strategy: AsynchronousStrategy) -> None:
         """Wait until a Directive names this worker."""
@@ -105,7 +118,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
             return None
         if handed.is_over:
             self._set_progress(strategy.version, handed.samples_used)
-            self.finished = self._finish_reason()
+            self.finished = self._finish_reason(has_converged=handed.has_converged)
         elif handed.share is None:
             time.sleep(DIRECTIVE_POLL)  # others still train on the last samples, and may die of it
         return handed.share
@@ -121,9 +134,9 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
             log.warning("the others do not hear from the servers that the target is reached")
         self.finished = "target"
 
-    def _finish_reason(self) -> FinishReason:
+    def _finish_reason(self, *, has_converged: bool) -> FinishReason:
         """Say how training ended, once no samples are handed out any more."""
-        if self.progress.samples < self._limit:
+        if self.progress.samples < self._limit and not has_converged:
             return "target"  # the leader has said so
         return "exhausted" if isinstance(self._current_directive.stop, StopAtMetric) else "target"
 
@@ -131,15 +144,15 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
 
     def _record(self, update: AsynchronousUpdate) -> None:
         """Note the iteration; as leader, report it."""
-        step_time = self._next_step_time()
         self.recorder.read_tensors()
         self._set_progress(update.version, update.samples_used)
-        self.heartbeat.beat(update.version)
+        self.shares += 1
+        self.heartbeat.beat(self.shares)  # the version may stay for long
         if update.staleness is not None:
             metrics = self.recorder.metrics
             metrics["staleness"] = smooth_staleness(metrics.get("staleness"), update.staleness)
-        if self.is_leader:
-            self.reporter.record(self._row(update, step_time))
+        if self.is_leader and update.ends_iteration:
+            self.reporter.record(self._row(update, self._next_step_time()))
         self.reporter.update_progress(self._message())
 
     def _row(self, update: AsynchronousUpdate, step_time: float) -> StepRow:
@@ -231,7 +244,14 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
         self.heartbeat.publish_phase(TrainingPhase.TRAINING)
 
     def _should_abort(self) -> bool:
-        """Whether the server that is waited for is replaced, or this worker is to end."""
+        """Whether what is waited for never comes, or this worker is to end.
+
+        Either the server is replaced, or a server waits to be filled by the leader, which is lost,
+        and this worker is the leader now.
+        """
         newest, current = self.reporter.newest, self.directive
-        has_moved = newest and current and newest.servers != current.servers
-        return self.is_leaving or bool(has_moved)
+        if newest is None or current is None:
+            return self.is_leaving
+        me = self.settings.worker
+        is_promoted = newest.rank_of(me) == 0 and current.rank_of(me) != 0
+        return self.is_leaving or is_promoted or newest.servers != current.servers

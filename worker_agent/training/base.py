@@ -113,6 +113,7 @@ class JobSession(Session, Generic[S]):
                 on_work=self.read_ahead.on_work,
                 restore_checkpoint=self._restore_checkpoint,
                 bundles=open_bundles(self.settings, self.reporter.controller),
+                loss=self.sharing.loss,
             ),
         )
 

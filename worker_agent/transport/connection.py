@@ -54,6 +54,13 @@ class MessageKind(IntEnum):
     FINISH = 10
     STORE = 11
     EXCHANGE = 12
+    START = 13
+    GRAM = 14
+    COMBINE = 15
+    COMMIT = 16
+    BOARD = 17
+    WAIT = 18
+    ACCUMULATE = 19
     DONE = 20
     FENCED = 21
 

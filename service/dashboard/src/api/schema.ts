@@ -618,6 +618,8 @@ export interface components {
          *         most_local_batch: Samples a worker's memory holds; None when that is not known.
          *         revision: Counts the times the members of this generation regrouped by themselves because
          *             one had left or was lost; the controller's Directives have 0.
+         *         exchange: How often a worker speaks to the servers.
+         *         lbfgs: How the servers step by L-BFGS.
          *         standby: Workers that are left out and wait to be named again, instead of ending.
          *         is_provisional: Whether ``progress_per_iteration`` rests on noise that has not settled.
          *         correction: Factor on what provisional generations counted as progress, once the noise has
@@ -651,6 +653,13 @@ export interface components {
              * @default false
              */
             is_provisional: boolean;
+            /**
+             * @default {
+             *       "history": 10,
+             *       "portions": 80
+             *     }
+             */
+            lbfgs: components["schemas"]["LbfgsSettings"];
             learning_rate: components["schemas"]["LearningRateScaling"];
             /** Members */
             members: components["schemas"]["Member"][];
@@ -699,7 +708,7 @@ export interface components {
              * @default all_reduce
              * @enum {string}
              */
-            strategy: "all_reduce" | "parameter_server" | "downpour" | "pipedream";
+            strategy: "all_reduce" | "parameter_server" | "downpour" | "sandblaster" | "pipedream";
             /** Why */
             why: string;
         };
@@ -1364,7 +1373,7 @@ export interface components {
              * @default {}
              * @example all_reduce
              */
-            strategy: ("all_reduce" | "parameter_server" | "downpour" | "pipedream") | components["schemas"]["NamedStrategySpec"];
+            strategy: ("all_reduce" | "parameter_server" | "downpour" | "sandblaster" | "pipedream") | components["schemas"]["NamedStrategySpec"];
             /**
              * Target
              * @example {
@@ -1709,6 +1718,26 @@ export interface components {
              * @example 2
              */
             tensor: number;
+        };
+        /**
+         * LbfgsSettings
+         * @description How the servers of a Sandblaster job step.
+         *
+         *     Attributes:
+         *         history: Pairs of steps and gradient changes that a direction is made from.
+         *         portions: Parts into which the batch of an iteration is cut.
+         */
+        LbfgsSettings: {
+            /**
+             * History
+             * @default 10
+             */
+            history: number;
+            /**
+             * Portions
+             * @default 80
+             */
+            portions: number;
         };
         /**
          * LearningRateScaling
@@ -2230,6 +2259,7 @@ export interface components {
          *     Attributes:
          *         parameter_server: Servers wait for all workers.
          *         downpour: No worker waits for another.
+         *         sandblaster: Servers step by L-BFGS.
          *         pipedream: Stages of a pipeline do not wait for the end of an iteration.
          */
         NamedStrategySpec: {
@@ -2257,6 +2287,14 @@ export interface components {
              *     }
              */
             pipedream?: components["schemas"]["PipeDreamSpec"];
+            /**
+             * @example {
+             *       "history": 10,
+             *       "portions": 80,
+             *       "servers": 2
+             *     }
+             */
+            sandblaster?: components["schemas"]["SandblasterSpec"];
         };
         /**
          * NewTokenView
@@ -3233,6 +3271,42 @@ export interface components {
             stall: string;
         };
         /**
+         * SandblasterSpec
+         * @description Workers compute parts of large batches, and servers step by L-BFGS (Sandblaster).
+         *
+         *     Attributes:
+         *         servers: Machines that serve, beside the workers.
+         *         priced: Whether they are paid; if not, they count neither in the cap nor in predictions.
+         *         history: Pairs of steps and gradient changes that a direction is made from.
+         *         portions: Parts into which the batch of an iteration is cut.
+         */
+        SandblasterSpec: {
+            /**
+             * History
+             * @default 10
+             * @example 10
+             */
+            history: number;
+            /**
+             * Portions
+             * @default 80
+             * @example 80
+             */
+            portions: number;
+            /**
+             * Priced
+             * @default true
+             * @example true
+             */
+            priced: boolean;
+            /**
+             * Servers
+             * @default 1
+             * @example 2
+             */
+            servers: number;
+        };
+        /**
          * SavingView
          * @description What a configuration takes less than the one that the job runs on; negative where more.
          */
@@ -4129,7 +4203,7 @@ export interface components {
              * @default all_reduce
              * @enum {string}
              */
-            strategy: "all_reduce" | "parameter_server" | "downpour" | "pipedream";
+            strategy: "all_reduce" | "parameter_server" | "downpour" | "sandblaster" | "pipedream";
             /** Variables */
             variables?: {
                 [key: string]: string;
