@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+import yaml
 
 from scavenger.schemas.jobs import JobPhase, JobView
-from tests.acceptance.test_digits_job import digits
+from tests.acceptance.test_digits_job import EXAMPLE, digits
 from tests.controller import Controller
 
 
@@ -35,3 +38,15 @@ def test_a_job_that_is_advised_stays_and_hears_what_would_be_better(
     assert kinds.count("launch") == 1
     controller.ask("POST", f"/v1/jobs/{job}/actions/cancel")
     controller.finished(job)
+
+
+@pytest.mark.slow  # the integration tests have its parts
+def test_digits_by_sandblaster_reach_their_goal(controller: Controller) -> None:
+    example = EXAMPLE.parent / "digits-sandblaster"
+    document = yaml.safe_load((example / "job.yaml").read_text())
+    document["run"] = {"command": [sys.executable, "train.py"], "directory": str(example)}
+    job = controller.submit(document)
+    view = controller.finished(job)
+    assert view.phase is JobPhase.SUCCEEDED, view.reason
+    assert view.progress.metrics["accuracy"] >= 0.95
+    assert "sandblaster is not searched" in " ".join(e.message for e in controller.events(job))

@@ -134,7 +134,9 @@ class PortionAllocator:
 
     def _fresh_run(self, worker: str) -> PortionRun:
         """Return free neighbours, best those that this worker computed in the evaluation before."""
-        length = max(1, len(self._free) // (RUNS_PER_WORKER * len(self._last)))
+        # In the first evaluation others may still come, so all begin with single portions.
+        workers = len({*self._last, *self._owners_before.values()})
+        length = len(self._free) // (RUNS_PER_WORKER * workers) if self._owners_before else 1
         own = [each for each in self._free if self._owners_before.get(each) == worker]
         following = self._last[worker] + 1
         if own:
