@@ -301,6 +301,9 @@ def test_what_is_refused_harms_nothing() -> None:
         late = EvaluationClient(own)
         assert late.accumulate(1 << 24, PortionRun(0, 1), 0.0, np.full(SIZE, np.nan)) is None
         assert not late.fetch(7, np.empty(SIZE))
+        before = {"evaluation": 1 << 23, "iteration": 0, "samples": 0}
+        with pytest.raises(GenerationBroken, match="is before"):  # a leader of long ago
+            late.start(OPTIONS, np.zeros(SIZE), before)
         with pytest.raises(GenerationBroken):  # there are no such portions: the connection ends
             late.accumulate(board.state.point, PortionRun(PORTIONS, 2), 0.0, np.zeros(SIZE))
         own.close()

@@ -247,9 +247,16 @@ class ShardState:
             return iteration, *self.require_weights().export(clock, self.samples.samples_used)
 
     def install_lbfgs(self, shard: LbfgsShard) -> None:
-        """Give all workers of a Sandblaster job the shard that their leader has put here."""
+        """Give all workers of a Sandblaster job the shard that their leader has put here.
+
+        Raises:
+            Fenced: A later leader was faster.
+        """
         with self.changed:
-            before, self.lbfgs = self.lbfgs, shard
+            before, start = self.lbfgs, shard.request.evaluation
+            if before is not None and start < before.request.evaluation:
+                raise Fenced(f"the start {start} is before {before.request.evaluation}")
+            self.lbfgs = shard
             self.changed.notify_all()
         if before is not None:
             before.retire()

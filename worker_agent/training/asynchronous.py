@@ -120,6 +120,7 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
             self._set_progress(strategy.version, handed.samples_used)
             self.finished = self._finish_reason(has_converged=handed.has_converged)
         elif handed.share is None:
+            self.heartbeat.count_wait()
             time.sleep(DIRECTIVE_POLL)  # others still train on the last samples, and may die of it
         return handed.share
 
