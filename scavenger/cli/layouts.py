@@ -155,11 +155,10 @@ def describe_pipeline(forecast: PipelineForecast) -> str:
     '2-1 ends a minibatch every 50ms, 2.5 times one process: {stages: [2, 1], cuts: ["layers.3"]}'
     """
     layout = forecast.layout
-    cuts = f", cuts: {json.dumps(layout.cuts)}" if layout.cuts else ""
     return (
         f"{forecast.partition.shape} ends a minibatch every "
         f"{format_seconds(forecast.partition.seconds)}, {forecast.speedup:.3g} times one process: "
-        f"{{stages: {list(layout.replicas)}{cuts}}}"
+        f"{{stages: {list(layout.replicas)}, cuts: {json.dumps(layout.cuts)}}}"
     )
 
 

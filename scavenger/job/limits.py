@@ -46,7 +46,7 @@ MAX_STAGES, MAX_SHARDS, MAX_MICRO_BATCHES = 64, 64, 1024
 
 RangeOrList = Bounds | tuple[int, ...]
 WorkerCount = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
-ModuleName = Annotated[str, Strict(), Field(pattern=MODULE_NAME.pattern, max_length=200)]
+ModuleName = Annotated[str, Strict(), Field(pattern=f"^{MODULE_NAME.pattern}$", max_length=200)]
 BatchSize = Annotated[int, Strict(), Field(ge=1, le=MAX_BATCH)]
 
 _WORKERS: TypeAdapter[list[int]] = TypeAdapter(list[WorkerCount])
@@ -165,6 +165,10 @@ class LayoutSpec(SpecModel):
 
 def check_cuts(cuts: tuple[str, ...], stages: int) -> None:
     """Refuse cuts that do not lie between so many stages."""
+    if not cuts:
+        raise ValueError(f"must name {stages - 1} modules: write them, or leave it out")
+    if len(set(cuts)) < len(cuts):
+        raise ValueError(f"{', '.join(cuts)} names a module twice: each stage begins with another")
     if len(cuts) != stages - 1:
         raise ValueError(
             f"{', '.join(cuts)} makes {len(cuts) + 1} stages where there are {stages}: write the "

@@ -146,7 +146,8 @@ def forecast_pipelines(
             replicas=tuple(stage.replicas for stage in stages),
             cuts=first_modules(profile, [stage.first for stage in stages[1:]]),
         )
-        found.append(PipelineForecast(partition, layout, alone / partition.seconds))
+        if layout.cuts:  # else no document can ask for it
+            found.append(PipelineForecast(partition, layout, alone / partition.seconds))
     return tuple(found)
 
 

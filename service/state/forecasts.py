@@ -50,7 +50,7 @@ def forecast_job(
     if expected is None or state.job.phase.is_final:
         return UNKNOWN_FORECAST
     if not state.job.spec.strategy.is_searched:
-        # Its workers do not iterate together, so no curve tells: it may go on as it did so far.
+        # No curve tells what it takes: it may go on as it did so far.
         done = state.epochs
         factor = Decimal(max(expected / done, 1.0)) if done > 0 else None
         return UNKNOWN_FORECAST if factor is None else JobForecast(state.accrued * factor)

@@ -7,6 +7,7 @@ worker serves a key-value store; the members of a generation connect through the
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -122,7 +123,7 @@ class AllReduceStrategy:
         self.taken: TrainingProgress | None = None
         self.group: ProcessGroup | None = None
         self.forming: list[ProcessGroup] = []
-        self.is_partial_slice = False
+        self.is_partial_slice = self.is_draining = False
         self.unread_outcome: tuple[IterationMeasurement, Tensor] | None = None
         self.previous_summary: StepSummary | None = None
         self.calls = SuppressedSteps(context.extra_state, self._counts_nothing, self._is_open)
@@ -147,8 +148,7 @@ class AllReduceStrategy:
         Raises:
             GenerationBroken: A member was lost meanwhile.
         """
-        if self.model_steps is not None:
-            self.model_steps.drain()
+        self._drain()
         members = directive.members
         self.others = [member for member in members if member.worker != self.rendezvous.worker]
         # Before the members compare the layouts of their weights.
@@ -210,8 +210,7 @@ class AllReduceStrategy:
         return self.guard.skipped
 
     def snapshot(self, progress: TrainingProgress) -> TrainingSnapshot:
-        if self.model_steps is not None:
-            self.model_steps.drain()
+        self._drain()
         return self.state.snapshot(progress)
 
     def scale_learning_rate(self, factor: float) -> None:
@@ -242,6 +241,8 @@ class AllReduceStrategy:
 
     def close(self) -> None:
         """Leave the group, and wait for its threads before the process ends."""
+        if sys.exception() is None:  # else other processes of this worker may be gone
+            self._drain()
         self._leave()
         self.rendezvous.close()
         if self.stage is not None:
@@ -251,6 +252,16 @@ class AllReduceStrategy:
             thread.join(max(0.0, deadline - time.monotonic()))
         for thread in self.left_behind:  # a thread in C++ would abort the interpreter at its exit
             thread.join(GROUP_CONNECT_TIMEOUT.total_seconds())
+
+    def _drain(self) -> None:
+        """End the minibatches in flight; they count even if the script has skipped later ones."""
+        if self.model_steps is None:
+            return
+        self.is_draining = True
+        try:
+            self.model_steps.drain()
+        finally:
+            self.is_draining = False
 
     def _guard_step(self, optimizer: Optimizer) -> None:
         """Let the step of an incomplete or failed iteration do nothing: no gradient, no step."""
@@ -267,6 +278,8 @@ class AllReduceStrategy:
         It is half an iteration, one that will be redone, a rehearsal, or one whose samples some
         worker has skipped, as all workers do then so that replicas stay equal.
         """
+        if self.is_draining:
+            return False
         if self.rehearsals.is_open:
             return True
         is_redone = self.reducer.measured.failure is not None

@@ -23,9 +23,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map
 
+from worker_agent.errors import UnsupportedModel
 from worker_agent.pytorch.layouts.pipeline import predict_by_stages
 from worker_agent.pytorch.layouts.world import WorkerWorld
+from worker_agent.pytorch.tensors import flatten_all
 
 SENDABLE_DTYPES: Final = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 MAX_DIMENSIONS: Final = 8
@@ -49,6 +52,29 @@ class MinibatchInFlight:
     weights: Mapping[str, Tensor]
     given: Tensor | None
     result: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SentTensor:
+    """What was sent of a minibatch; its memory must stay until it has left."""
+
+    number: int
+    work: Any
+    tensor: Tensor
+
+
+class StageCall(nn.Module):
+    """Runs a function while a stage has other weights, by `functional_call`.
+
+    A backward pass needs them too: activation checkpointing computes forward passes again in it.
+    """
+
+    def __init__(self, blocks: nn.Module) -> None:
+        super().__init__()
+        self.blocks = blocks
+
+    def forward(self, run: Callable[[nn.Module], Any]) -> Any:
+        return run(self.blocks)
 
 
 class AsynchronousPipeline:
@@ -75,6 +101,9 @@ class AsynchronousPipeline:
         self.delay, self.lag = self.layout.delay(world.stage), self.layout.delay(0)
         self.staleness = self.lag // self.layout.replicas[0]
         self.parameters = {n: p for n, p in stage.named_parameters() if p.requires_grad}
+        self.call = StageCall(stage)
+        self.is_stepped = True
+        optimizer.register_step_post_hook(self._after_step)
         self._empty()
 
     def _empty(self) -> None:
@@ -82,7 +111,7 @@ class AsynchronousPipeline:
         self.in_flight: deque[MinibatchInFlight] = deque()
         self.version: Mapping[str, Tensor] | None = None
         self.gradients: Sequence[Tensor | None] | None = None
-        self.sending: deque[tuple[Any, Tensor]] = deque()
+        self.sending: deque[SentTensor] = deque()
         self.losses: dict[int, Tensor] = {}
         self.heard = 0
 
@@ -100,16 +129,20 @@ class AsynchronousPipeline:
             the pipeline fills.
         """
         number, due = self.begun, self.begun - self.delay
+        self._forget_sent()
         self.begun += 1
         if self._is_mine(number):
             self._forward(number, inputs, targets)
         if due >= 0:
             self._backward(due)
-        if due < 0 or not self._ends_turn(due):
-            self._set_gradients([None] * len(self.parameters))
-        else:
+        if due >= 0 and self._ends_turn(due):
             self._share_gradients(self.processes)
-        return self._loss_of(number if number < self.lag else number - self.lag)
+        elif self.is_stepped:  # by a gradient that was left before, so nothing is to be added up
+            self._clear_gradients()
+        return self._loss_of(number if number < self.lag else number - self.lag).clone()
+
+    def _after_step(self, *_: Any) -> None:
+        self.is_stepped = True
 
     def predict(self, inputs: Tensor) -> Any:
         """Return the model's outputs on all processes, each of which passes the inputs."""
@@ -127,10 +160,10 @@ class AsynchronousPipeline:
         if unfinished := self.begun % self.processes:
             self._share_gradients(unfinished)
             self.optimizer.step()
-        self._set_gradients([None] * len(self.parameters))
+        self._clear_gradients()
         self._hear_losses(self.begun - 1)
-        for work, _ in self.sending:
-            work.wait()
+        for sent in self.sending:
+            sent.work.wait()
         self._empty()
 
     # Passes.
@@ -148,16 +181,19 @@ class AsynchronousPipeline:
                 name: parameter.detach().clone().requires_grad_()
                 for name, parameter in self.parameters.items()
             }
+        if given is not None:
+            inputs = given
+        elif self.delay:  # the script may use its memory for the next batch
+            inputs = tree_map(lambda each: each.clone() if torch.is_tensor(each) else each, inputs)
         with torch.enable_grad():
-            arguments = (inputs if given is None else given,)
-            result = functional_call(self.blocks, dict(self.version), arguments)
+            result = self._with(self.version, lambda blocks: blocks(inputs))
             if self.is_last:
                 result = self.loss(result, targets)
-        self.in_flight.append(MinibatchInFlight(number, self.version, given, result))
         if self.is_last:
             self._tell_loss(number, result.detach().to("cpu", torch.float64))
         else:
-            self._send_activation(number, result.detach())
+            self._send_activation(number, result)
+        self.in_flight.append(MinibatchInFlight(number, self.version, given, result))
 
     def _backward(self, number: int) -> None:
         """Compute this stage's gradient of a minibatch if it is one of this process."""
@@ -172,13 +208,21 @@ class AsynchronousPipeline:
         if minibatch.given is not None:
             sources.append(minibatch.given)
         found: list[Tensor | None] = list(
-            torch.autograd.grad(minibatch.result, sources, slope, allow_unused=True)
+            self._with(
+                minibatch.weights,
+                lambda _: torch.autograd.grad(minibatch.result, sources, slope, allow_unused=True),
+            )
         )
         if minibatch.given is not None:
             back = found.pop()
             back = torch.zeros_like(minibatch.given) if back is None else back.contiguous()
-            self._send(back, self._owner(self.world.stage - 1, number), tag(number, GRADIENT))
+            self._send(number, GRADIENT, back, self._owner(self.world.stage - 1, number))
         self.gradients = found
+
+    def _with(self, weights: Mapping[str, Tensor], run: Callable[[nn.Module], Any]) -> Any:
+        """Run a function of the stage's blocks while they have these weights."""
+        named = {f"blocks.{name}": weight for name, weight in weights.items()}
+        return functional_call(self.call, named, (run,))
 
     def _share_gradients(self, minibatches: int) -> None:
         """Leave the mean gradient of a turn, of so many minibatches, to the optimizer."""
@@ -189,24 +233,33 @@ class AsynchronousPipeline:
             assert mine is not None
             self._set_gradients(mine)
             return
-        weights = list(self.parameters.values())
-        flat = torch.zeros(sum(w.numel() for w in weights), dtype=weights[0].dtype)
-        for place, piece in zip(self._cut(flat), mine or (), strict=False):
+        pieces = [torch.zeros_like(weight) for weight in self.parameters.values()]
+        for place, piece in zip(pieces, mine or (), strict=False):
             if piece is not None:
                 place.copy_(piece)
-        dist.all_reduce(flat, group=self.world.replica_group)
-        flat /= minibatches
-        self._set_gradients(self._cut(flat))
-
-    def _cut(self, flat: Tensor) -> list[Tensor]:
-        """Return the parts of a vector of all parameters, each of the shape of its own."""
-        weights = self.parameters.values()
-        parts = torch.split(flat, [weight.numel() for weight in weights])
-        return [part.view(w.shape) for part, w in zip(parts, weights, strict=True)]
+        for dtype in dict.fromkeys(piece.dtype for piece in pieces):
+            own = [piece for piece in pieces if piece.dtype == dtype]
+            flat = flatten_all(own)
+            dist.all_reduce(flat, group=self.world.replica_group)
+            flat /= minibatches
+            parts = torch.split(flat, [piece.numel() for piece in own])
+            for piece, part in zip(own, parts, strict=True):
+                piece.copy_(part.view(piece.shape))
+        self._set_gradients(pieces)
 
     def _set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        """Leave gradients to the optimizer, beside those that it has not stepped with yet."""
         for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
-            parameter.grad = gradient
+            if self.is_stepped or parameter.grad is None:
+                parameter.grad = gradient
+            elif gradient is not None:
+                parameter.grad = parameter.grad + gradient
+        self.is_stepped = False
+
+    def _clear_gradients(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
+        self.is_stepped = True
 
     # Messages.
 
@@ -215,18 +268,33 @@ class AsynchronousPipeline:
         positions = self.layout.positions(stage)
         return positions[number % len(positions)]
 
-    def _send(self, tensor: Tensor, to: int, tag_: int) -> None:
-        while self.sending and self.sending[0][0].is_completed():
-            self.sending.popleft()
-        self.sending.append((dist.isend(tensor, to, tag=tag_), tensor))
+    def _send(self, number: int, kind: int, tensor: Tensor, to: int) -> None:
+        work = dist.isend(tensor, to, tag=tag(number, kind))
+        self.sending.append(SentTensor(number, work, tensor))
 
-    def _send_activation(self, number: int, value: Tensor) -> None:
-        to = self._owner(self.world.stage + 1, number)
+    def _forget_sent(self) -> None:
+        """Give memory back of what others have received, or will without this process.
+
+        Of a minibatch all is received in the iteration ``lag`` after it, and to get there no other
+        process needs an iteration of this one that is not over. Gloo says that a message has left
+        only to those who wait for it.
+        """
+        while self.sending and self.sending[0].number < self.begun - self.lag:
+            self.sending.popleft().work.wait()
+
+    def _send_activation(self, number: int, value: Any) -> None:
+        if not isinstance(value, Tensor) or value.dtype not in SENDABLE_DTYPES:
+            kind = value.dtype if isinstance(value, Tensor) else type(value).__qualname__
+            raise UnsupportedModel(
+                f"stage {self.world.stage} hands on {kind}, and stages pass one tensor of floats:"
+                " cut the model elsewhere, with cuts or blocks="
+            )
+        value, to = value.detach(), self._owner(self.world.stage + 1, number)
         header = torch.zeros(2 + MAX_DIMENSIONS, dtype=torch.int64)
         sizes = [SENDABLE_DTYPES.index(value.dtype), value.dim(), *value.shape]
         header[: len(sizes)] = torch.tensor(sizes)
-        self._send(header, to, tag(number, HEADER))
-        self._send(value.contiguous(), to, tag(number, ACTIVATION))
+        self._send(number, HEADER, header, to)
+        self._send(number, ACTIVATION, value.contiguous(), to)
 
     def _receive_activation(self, number: int) -> Tensor:
         source = self._owner(self.world.stage - 1, number)
@@ -241,7 +309,7 @@ class AsynchronousPipeline:
         self.losses[number] = loss
         for position in range(self.layout.processes):
             if position != self.world.position:
-                self._send(loss, position, tag(number, LOSS))
+                self._send(number, LOSS, loss, position)
 
     def _loss_of(self, number: int) -> Tensor:
         self._hear_losses(number)

@@ -91,7 +91,7 @@ def cut_model(
 def find_chain(model: nn.Module, blocks: Iterable[Any] | None) -> list[nn.Module]:
     """Return the blocks whose composition is the model; raises UnsupportedModel."""
     if blocks is None:
-        return list(model) if isinstance(model, nn.Sequential) else trace_chain(model)
+        return parts_of_sequence(model) if isinstance(model, nn.Sequential) else trace_chain(model)
     chain = list(blocks)
     within = {id(tensor) for tensor in tensors_of(chain)}
     outside = [name for name, tensor in named_tensors(model) if id(tensor) not in within]
@@ -101,6 +101,21 @@ def find_chain(model: nn.Module, blocks: Iterable[Any] | None) -> list[nn.Module
             " as in blocks=[model.embedding, *model.blocks, model.head]"
         )
     return chain
+
+
+def parts_of_sequence(model: nn.Sequential) -> list[nn.Module]:
+    """Return the parts of a sequence; what changes its input in place stays with the part before.
+
+    What a stage receives is a leaf of its graph, which nothing may change.
+    """
+    groups: list[list[nn.Module]] = []
+    for part in model:
+        leaf = next(each for each in part.modules() if not list(each.children()))
+        if groups and getattr(leaf, "inplace", False):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return [group[0] if len(group) == 1 else nn.Sequential(*group) for group in groups]
 
 
 def edges_at(cuts: Sequence[str], model: nn.Module, chain: Sequence[nn.Module]) -> list[int]:
@@ -114,12 +129,18 @@ def edges_at(cuts: Sequence[str], model: nn.Module, chain: Sequence[nn.Module]) 
     firsts = [next((id(p) for p in block.parameters()), None) for block in chain]
     edges = [0]
     for cut in cuts:
-        first = next(modules[cut].parameters(), None) if cut in modules else None
-        place = -1 if first is None or id(first) not in firsts else firsts.index(id(first))
+        module = modules.get(cut)
+        first = None if module is None else next(module.parameters(), None)
+        place = next((at for at, block in enumerate(chain) if block is module), -1)
+        if place < 0 and first is not None and id(first) in firsts:
+            place = firsts.index(id(first))
         if place <= edges[-1]:
+            why = "the model has no such module" if module is None else "no block begins with it"
+            if place >= 0:
+                why = "a stage before begins there or later"
             known = [names[each].rpartition(".")[0] for each in firsts[1:] if each is not None]
             raise UnsupportedModel(
-                f"no stage can begin with {cut}: write cuts in rising order, each one of"
+                f"no stage can begin with {cut}, as {why}: write cuts in rising order, from"
                 f" {', '.join(known)}"
             )
         edges.append(place)

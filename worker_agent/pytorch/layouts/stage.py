@@ -16,7 +16,7 @@ from worker_agent.pytorch.layouts.pipeline import PipelineSteps
 from worker_agent.pytorch.layouts.sharded import ShardedWeights
 from worker_agent.pytorch.layouts.stage_state import StageState, WholeState
 from worker_agent.pytorch.layouts.tensor import ShardSpec, share_weights
-from worker_agent.pytorch.layouts.world import WorkerWorld
+from worker_agent.pytorch.layouts.world import WorkerWorld, refuse_clipping
 from worker_agent.pytorch.reducer import Reducer, find_device
 
 
@@ -69,7 +69,9 @@ def open_stage(context: StrategyContext, shared: SharedModel) -> ModelStage:
     """
     layout, model, optimizer = shared.layout, context.model, context.optimizer
     if find_device(model.parameters()).type != "cpu":
-        raise UnsupportedModel("models are shared on CPUs only so far: leave limits.layout out")
+        raise UnsupportedModel(
+            "models are shared on CPUs only so far: leave limits.layout and strategy: pipedream out"
+        )
     if context.micro_batches > 1:
         raise UnsupportedModel(
             "job.step makes the micro-batches: leave micro_batches= out of job.prepare, and set"
@@ -86,7 +88,7 @@ def open_stage(context: StrategyContext, shared: SharedModel) -> ModelStage:
     )
     if layout.is_asynchronous:
         refuse_scaler(world)
-        world.refuse_clipping()
+        refuse_clipping()
     else:
         world.share_clipping()
     shards: dict[str, ShardSpec] = {}

@@ -52,7 +52,7 @@ class WorkerWorld:
         if dist.is_initialized():
             raise UnsupportedModel(
                 "the script calls torch.distributed.init_process_group, and the processes that"
-                " share the model need that group: remove the call, or leave limits.layout out"
+                " share the model need that group: remove the call, or leave limits.layout and strategy: pipedream out"
             )
         self.layout, self.position = layout, position
         self.link, self.has_scaler = link, has_scaler
@@ -142,17 +142,20 @@ class WorkerWorld:
 
         clip_grad._get_total_norm = norm_of_all_stages  # type: ignore[assignment]
 
-    def refuse_clipping(self) -> None:
-        """Let ``clip_grad_norm_`` fail from now on: stages have gradients of other minibatches."""
-
-        def refuse(*_: Any) -> Tensor:
-            raise UnsupportedModel(
-                "an asynchronous pipeline has no gradient of the whole model at any time: leave"
-                " clip_grad_norm_ out, or write limits.layout in place of strategy: pipedream"
-            )
-
-        clip_grad._get_total_norm = refuse  # type: ignore[assignment]
-
     def close(self) -> None:
         """Leave the group; it cannot be formed again."""
         dist.destroy_process_group()
+
+
+def refuse_clipping() -> None:
+    """Let clipping fail from now on: stages have gradients of different minibatches."""
+
+    def refuse(*_: Any) -> Tensor:
+        raise UnsupportedModel(
+            "an asynchronous pipeline has no gradient of the whole model at any time, so it"
+            " cannot be clipped: leave that out, or write limits.layout in place of strategy:"
+            " pipedream"
+        )
+
+    clip_grad._get_total_norm = refuse  # type: ignore[assignment]
+    clip_grad._group_tensors_by_device_and_dtype = refuse  # which clip_grad_value_ calls
