@@ -171,7 +171,7 @@ REQUESTS: dict[MessageKind, dict[str, Any]] = {
     MessageKind.GRAM: {"names": ["x9"]},
     MessageKind.COMBINE: {"out": "x10", "names": ["x9"], "coefficients": [1.0]},
     MessageKind.COMMIT: {"evaluation": 9, "runs": [{"first": 0, "count": 2}], "is_last": False},
-    MessageKind.BOARD: {"start": 9, "state": STATE, "evaluation": 9},
+    MessageKind.BOARD: {"start": 9, "term": 0, "state": STATE, "evaluation": 9},
 }
 odd = st.sampled_from(
     [None, -1, 10**30, "", "x", "NaN", [], {}, ["x9", "w"], ["NaN"], [{"first": -1, "count": 0}]]

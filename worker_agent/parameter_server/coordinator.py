@@ -107,7 +107,8 @@ class Coordinator:
 
     def __init__(self, servers: CoordinatorClient, board: BoardReply, rule: LineSearchRule) -> None:
         self.servers, self.rule = servers, rule
-        self.start, self.options, self.state = board.start, board.options, board.state
+        self.start, self.term = board.start, board.term
+        self.options, self.state = board.options, board.state
 
     def advance(self) -> bool:
         """Take one step; False if nothing is left to do.
@@ -203,7 +204,7 @@ class Coordinator:
 
     def _evaluate(self, evaluation: int) -> float:
         """Have the workers compute loss and gradient at a point; returns the loss."""
-        self.servers.save(SaveRequest(self.start, self.state, evaluation))
+        self.servers.save(SaveRequest(self.start, self.term, self.state, evaluation))
         known = 0
         while True:
             accepted = self.servers.wait(evaluation, known)
@@ -215,7 +216,7 @@ class Coordinator:
 
     def _save(self, state: LbfgsState) -> None:
         self.state = state
-        self.servers.save(SaveRequest(self.start, state, None))
+        self.servers.save(SaveRequest(self.start, self.term, state, None))
 
 
 class CoordinatorHandle(Protocol):

@@ -127,11 +127,13 @@ class SaveRequest:
 
     Attributes:
         start: The first evaluation since L-BFGS began, which tells one start from another.
+        term: The coordinator's, from when it began.
         state: The state.
         evaluation: The evaluation to compute; None for none.
     """
 
     start: int
+    term: int
     state: LbfgsState
     evaluation: int | None
 
@@ -142,12 +144,14 @@ class BoardReply:
 
     Attributes:
         start: The first evaluation since L-BFGS began.
+        term: Counts coordinators: what one of an earlier term says is refused.
         options: The hyperparameters.
         servers: Addresses of all servers.
         state: The state that was kept last.
     """
 
     start: int
+    term: int
     options: LbfgsOptions
     servers: tuple[str, ...]
     state: LbfgsState

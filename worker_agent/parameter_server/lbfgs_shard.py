@@ -91,8 +91,9 @@ class LbfgsShard:
         if request.evaluation is not None:
             self._open(request.evaluation)
         measured = self.gram([request.out])[1:]
-        if request.keep is not None:
-            self._keep({request.out, *request.keep})
+        # A late request of a coordinator that is dead must not drop what its successor uses.
+        if request.keep is not None and request.evaluation == self.evaluation:
+            self._keep({request.out, gradient_name(self.evaluation), *request.keep})
         return measured
 
     def commit(self, request: CommitRequest) -> None:
@@ -162,7 +163,7 @@ class LbfgsShard:
 
     def _open(self, evaluation: int) -> None:
         with self.lock:
-            if evaluation != self.evaluation:
+            if evaluation > self.evaluation:
                 self.evaluation = evaluation
                 self.staged, self.committed = {}, set()
                 self.total = np.zeros(self.request.size)
@@ -189,6 +190,7 @@ class EvaluationBoard:
         self.request, self.start = request, request.evaluation
         self.state = LbfgsState(request.iteration, request.evaluation + 1, request.evaluation)
         self.evaluation: int | None = None
+        self.term = 0
         self.allocator = PortionAllocator(request.options.portions)
         self.losses: dict[PortionRun, float] = {}
         self.samples_used = request.samples
@@ -198,19 +200,24 @@ class EvaluationBoard:
     # For the coordinator.
 
     def load(self) -> BoardReply:
-        """Return what a coordinator begins with."""
+        """Return what a coordinator begins with; the one before has no say from now on.
+
+        What that one sent before it died may arrive later than this.
+        """
         with self.changed:
-            return BoardReply(self.start, self.request.options, self.request.servers, self.state)
+            self.term += 1
+            options, servers = self.request.options, self.request.servers
+            return BoardReply(self.start, self.term, options, servers, self.state)
 
     def save(self, request: SaveRequest) -> None:
         """Keep the state, and open an evaluation unless it is open already.
 
         Raises:
-            Fenced: L-BFGS has begun anew since.
+            Fenced: L-BFGS has begun anew since, or another coordinator has.
         """
         with self.changed:
-            if request.start != self.start:
-                raise Fenced(f"the start {request.start} is not {self.start}")
+            if (request.start, request.term) != (self.start, self.term):
+                raise Fenced(f"another coordinator has begun: term {self.term} of {self.start}")
             self.state = request.state
             if request.evaluation is not None and request.evaluation != self.evaluation:
                 self.evaluation = request.evaluation

@@ -159,7 +159,9 @@ class ShardConnection:
             case MessageKind.BOARD:
                 if metadata:
                     state.require_board().save(parse_message(SAVE_REQUEST, metadata))
-                self._reply(metadata=to_metadata(state.require_board().load()))
+                    self._reply()
+                else:
+                    self._reply(metadata=to_metadata(state.require_board().load()))
             case MessageKind.WAIT:
                 (known,) = to_numbers(metadata, 1)
                 is_gone = self.connection.is_closed
