@@ -52,7 +52,8 @@ class WorkerWorld:
         if dist.is_initialized():
             raise UnsupportedModel(
                 "the script calls torch.distributed.init_process_group, and the processes that"
-                " share the model need that group: remove the call, or leave limits.layout and strategy: pipedream out"
+                " share the model need that group: remove the call, or leave limits.layout and"
+                " strategy: pipedream out"
             )
         self.layout, self.position = layout, position
         self.link, self.has_scaler = link, has_scaler
