@@ -158,5 +158,6 @@ def refuse_clipping() -> None:
             " pipedream"
         )
 
-    clip_grad._get_total_norm = refuse  # type: ignore[assignment]
-    clip_grad._group_tensors_by_device_and_dtype = refuse  # which clip_grad_value_ calls
+    replaced: Any = clip_grad
+    replaced._get_total_norm = refuse
+    replaced._group_tensors_by_device_and_dtype = refuse  # which clip_grad_value_ calls
