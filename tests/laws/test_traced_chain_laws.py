@@ -34,7 +34,7 @@ class Attention(nn.Module):
 
 
 class Transformer(nn.Module):
-    """No chain of modules: it adds positions, scales by a buffer, has an optional argument."""
+    """No chain of modules: it adds positions and a constant, and has an optional argument."""
 
     scale: Tensor
 
@@ -46,7 +46,7 @@ class Transformer(nn.Module):
         self.register_buffer("scale", torch.linspace(0.5, 2, WIDTH))
 
     def forward(self, ids: Tensor, targets: Tensor | None = None) -> Tensor:
-        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1])) + torch.linspace(0, 1, WIDTH)
         for layer in self.layers:
             x = layer(x)
         scores: Tensor = self.head(x * self.scale)
@@ -125,11 +125,21 @@ class Dropping(nn.Module):
         return functional.dropout(self.layer(x), 0.5, training=self.training)
 
 
+class Scaling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * torch.full((4,), 2.0 if self.training else 1.0)
+
+
 @pytest.mark.parametrize(
     ("model", "why"),
     [
         (Branching(), "Branching cannot be traced, .*control flow.*blocks="),
         (Dropping(), "Dropping does something else while it trains .* outside of its modules"),
+        (Scaling(), "Scaling does something else while it trains .* outside of its modules"),
     ],
 )
 def test_what_cannot_be_traced_is_refused_with_what_to_pass(model: nn.Module, why: str) -> None:

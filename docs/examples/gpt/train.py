@@ -3,10 +3,12 @@
 An ordinary PyTorch script; these are the lines that make it elastic::
 
     with worker_agent.session() as job:
-        job.prepare(model, optimizer)
+        job.prepare(model, optimizer, loss=loss_of, tensor_plan=PLAN)
         for indices in job.batches(WINDOWS, global_batch=BATCH, epochs=EPOCHS, seed=SEED):
+            loss = job.step(inputs, targets)
 
-``python train.py`` runs it alone; ``job.yaml`` says what Scavenger needs to know.
+``python train.py`` runs it alone; ``job.yaml`` says what Scavenger needs to know. As the agent
+makes the passes, several processes can share the model: ``layout.yaml``.
 """
 
 from __future__ import annotations
@@ -35,6 +37,15 @@ CONTEXT = 64
 WIDTH = 128
 HEADS = 4
 LAYERS = 4
+# How processes share the weights of a layer, where a job asks for that.
+PLAN = {
+    "characters": "embedding",
+    "*.project": "qkv",
+    "*.merge": "row",
+    "*.network.1": "column",
+    "*.network.3": "row",
+    "head.1": "vocabulary",
+}
 
 
 def main() -> None:
@@ -48,7 +59,7 @@ def main() -> None:
     validation_loss, evaluated = float("inf"), 0
 
     with worker_agent.session() as job:
-        job.prepare(model, optimizer)
+        job.prepare(model, optimizer, loss=loss_of, tensor_plan=PLAN)
         for indices in job.batches(
             WINDOWS,
             global_batch=BATCH,
@@ -56,13 +67,16 @@ def main() -> None:
             seed=SEED,
             until=lambda: validation_loss <= GOAL,
         ):
+            windows = cut(text, starts[indices])
             optimizer.zero_grad()
-            loss = model.loss(cut(text, starts[indices]))
-            loss.backward()
+            loss = job.step(windows[:, :-1], windows[:, 1:])
             optimizer.step()
             job.log(loss=loss)
-            if job.is_leader and job.samples - evaluated >= EVALUATE_EVERY:
-                validation_loss, evaluated = evaluate(model, validation), job.samples
+            # Processes that share the leader's model all take part in an evaluation.
+            if job.evaluates and job.samples - evaluated >= EVALUATE_EVERY:
+                scores = job.predict(validation[:, :-1])
+                validation_loss = loss_of(scores, validation[:, 1:]).item()
+                evaluated = job.samples
                 job.log(validation_loss=validation_loss)
         if job.is_leader:
             epochs = job.samples / WINDOWS
@@ -89,10 +103,9 @@ def cut(text: Tensor, starts: Tensor) -> Tensor:
     return text[starts[:, None] + torch.arange(CONTEXT + 1)]
 
 
-def evaluate(model: GPT, windows: Tensor) -> float:
-    """Return the mean loss over the windows, in nats per character."""
-    with torch.no_grad():
-        return model.loss(windows).item()
+def loss_of(scores: Tensor, following: Tensor) -> Tensor:
+    """Return the mean loss of predicting the characters that follow, in nats per character."""
+    return cross_entropy(scores.flatten(0, 1), following.flatten())
 
 
 class GPT(nn.Module):
@@ -107,13 +120,9 @@ class GPT(nn.Module):
 
     def forward(self, characters: Tensor) -> Tensor:
         """Return a score for every next character, shape (windows, CONTEXT, VOCABULARY)."""
-        positions = self.positions(torch.arange(characters.shape[1]))
+        positions = self.positions(torch.arange(CONTEXT))
         scores: Tensor = self.head(self.blocks(self.characters(characters) + positions))
         return scores
-
-    def loss(self, windows: Tensor) -> Tensor:
-        """Return the mean loss of predicting each window's next characters."""
-        return cross_entropy(self(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
 
 
 class Block(nn.Module):
@@ -145,7 +154,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Let every position look at itself and at earlier ones."""
-        heads = self.project(x).unflatten(-1, (3, HEADS, WIDTH // HEADS))
+        heads = self.project(x).unflatten(-1, (3, -1, WIDTH // HEADS))
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         seen = scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.merge(seen.transpose(1, 2).flatten(2))
