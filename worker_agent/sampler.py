@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +33,12 @@ class SampleRange:
         >>> SampleRange(10, 5).split(2)
         (SampleRange(start=10, count=2), SampleRange(start=12, count=3))
         """
-        edges = [self.start + self.count * part // parts for part in range(parts + 1)]
-        return tuple(SampleRange(low, high - low) for low, high in pairwise(edges))
+        return tuple(self.part(index, parts) for index in range(parts))
+
+    def part(self, index: int, parts: int) -> SampleRange:
+        """Return one of the parts that ``split`` returns."""
+        low, high = (self.start + self.count * edge // parts for edge in (index, index + 1))
+        return SampleRange(low, high - low)
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,6 +300,11 @@ class JobSpec(SpecModel):
             _check_single(limits.space, strategy.name)
         if isinstance(strategy, PipeDreamSpec):
             _check_pipeline(limits)
+        if isinstance(strategy, SandblasterSpec) and limits.memory is not None:
+            raise ValueError(
+                "a worker of sandblaster holds one portion at a time, not its part of the batch: "
+                "leave limits.memory out, and write more portions where one is too large"
+            )
         return strategy
 
     @field_validator("lr_scaling")

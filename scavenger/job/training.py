@@ -149,7 +149,7 @@ class SandblasterSpec(SpecModel):
     servers: ServerCount = Field(1, examples=[2])
     priced: Annotated[bool, Strict()] = Field(True, examples=["true"])
     history: Annotated[int, Strict(), Field(ge=1, le=100)] = Field(10, examples=[10])
-    portions: Annotated[int, Strict(), Field(ge=1, le=10_000)] = Field(80, examples=[80])
+    portions: Annotated[int, Strict(), Field(ge=1, le=1000)] = Field(80, examples=[80])
 
     @property
     def lbfgs(self) -> LbfgsSettings:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from scavenger.protocol import Member, StopAtMetric, StopRule
+from tests.builders import directive
 from tests.conductor import FOREVER, Conductor
 from tests.integration.forked import CONTEXT, fork
 from tests.integration.test_parameter_server import start_servers
@@ -37,6 +38,7 @@ from worker_agent.parameter_server.server import ShardServer
 from worker_agent.pytorch.line_search import strong_wolfe
 from worker_agent.pytorch.sandblaster import SandblasterStrategy
 from worker_agent.pytorch.server_shard import TorchShard
+from worker_agent.state.progress import TrainingProgress
 
 SECRET = "between us"
 SAMPLES, INPUTS, HIDDEN, CLASSES, ITERATIONS, HISTORY, PORTIONS = 96, 8, 7, 3, 20, 5, 40
@@ -316,6 +318,30 @@ def test_what_is_refused_harms_nothing() -> None:
         points = [crowd.points[each] for each in sorted(crowd.points)]
         for found, point in zip(points, alone()[0], strict=False):
             assert torch.allclose(found, point, rtol=0, atol=1e-9)
+
+
+def test_a_worker_whose_connections_break_comes_back() -> None:
+    """An answer that may still be on its way must not be taken for that to a later request."""
+    model = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES))
+    with served(2, on_a_thread) as shards:
+        strategy = SandblasterStrategy(context(model.double()))
+        strategy.dataset_size = SAMPLES
+        told = directive(
+            2,
+            SAMPLES,
+            members=(Member("leader", "127.0.0.1:1"), Member("w0", "127.0.0.1:2")),
+            servers=tuple(Member(f"s{n}", each.address) for n, each in enumerate(shards)),
+        )
+        strategy.connect(told, TrainingProgress(), is_new=True)
+        assert strategy.client is not None
+        for connection in strategy.client.connections:
+            connection.close()
+        with pytest.raises(GenerationBroken):
+            strategy.take(0, 5 * SAMPLES)
+        strategy.connect(told, TrainingProgress(), is_new=False)
+        while strategy.take(0, 5 * SAMPLES).share is None:
+            pass  # until the coordinator has begun
+        strategy.close()
 
 
 def context(model: nn.Module, **changes: Any) -> StrategyContext:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -16,8 +17,13 @@ from torch.optim.lbfgs import _strong_wolfe
 from scavenger.protocol import LbfgsSettings
 from worker_agent.parameter_server.lbfgs import (
     LbfgsOptions,
+    LbfgsState,
     LineSearch,
     Trial,
+    accept,
+    begin_trial,
+    choose_step,
+    end_trial,
     two_loop_coefficients,
 )
 from worker_agent.parameter_server.portions import PortionAllocator, PortionRun
@@ -52,6 +58,36 @@ def test_a_direction_from_scalars_is_that_from_vectors(pairs: int, size: int, se
     found = two_loop_coefficients(vectors @ vectors.T) @ vectors
     expected = two_loops(known, gradient)
     assert np.allclose(found, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
+
+
+@given(st.floats(-12.0, 3.0), st.floats(0.1, 1e4), st.floats(0.0, 2.0), st.floats(1e-4, 1.0))
+def test_a_search_into_a_barrier_ends(
+    barrier: float, steepness: float, curvature: float, first_step: float
+) -> None:
+    """The loss falls until a step of 10^barrier, and is infinite from there on."""
+    options = LbfgsOptions(1.0, 1e-7, 1e-9, 5, 10, 2, is_full=True)
+    edge = 10**barrier
+    loss = [lambda t: steepness * (curvature * t * t / edge - t), lambda t: steepness * t * t][
+        curvature > 1
+    ]
+    slope = -steepness
+    search = LineSearch(loss(0.0), slope, 1.0, first_step)
+    state = LbfgsState(iteration=0, next_evaluation=1, point=0, loss=0.0, search=search)
+    for evaluations in range(200):
+        assert state.search is not None
+        chosen = choose_step(state.search, strong_wolfe)
+        if not isinstance(chosen, float):
+            break
+        state = begin_trial(state, chosen)
+        found = loss(chosen) if chosen < edge else math.inf
+        tangent = steepness * (2 * curvature * chosen / edge - 1)
+        trial = Trial(evaluations + 1, chosen, found, tangent, abs(tangent))
+        state = end_trial(state, trial)
+    assert evaluations < 150
+    if chosen is not None:
+        assert chosen.loss < 0
+        assert chosen.step < edge
+    assert accept(options, state, chosen).search is None
 
 
 @given(

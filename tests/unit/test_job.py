@@ -646,6 +646,16 @@ SECRET = (
             "strategy: pipedream never waits, so no law tells which configuration is best, and the",
         ),
         (
+            {
+                "strategy": "sandblaster",
+                "limits": {
+                    **ONE,
+                    "memory": {"machine_gib": 8, "fixed_gib": 1, "gib_per_sample": 0.01},
+                },
+            },
+            "strategy: a worker of sandblaster holds one portion at a time, not its part of the b",
+        ),
+        (
             {"strategy": PIPELINE, "limits": {"workers": 2, "batch": 64}},
             "strategy: the stages of pipedream are processes of one machine: write workers: 1, and",
         ),

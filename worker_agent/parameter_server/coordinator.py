@@ -9,7 +9,6 @@ another one, which goes on from the same state through the same points.
 from __future__ import annotations
 
 import logging
-import math
 import subprocess
 import sys
 import threading
@@ -24,7 +23,6 @@ from worker_agent.errors import GenerationBroken
 from worker_agent.frameworks import load_line_search_rule
 from worker_agent.parameter_server.client import ParameterServerClient
 from worker_agent.parameter_server.lbfgs import (
-    LEAST_STEP,
     LbfgsState,
     LineSearchRule,
     Trial,
@@ -32,6 +30,7 @@ from worker_agent.parameter_server.lbfgs import (
     begin_search,
     begin_trial,
     choose_direction,
+    choose_step,
     direction_name,
     end_trial,
     gradient_name,
@@ -53,6 +52,8 @@ from worker_agent.transport.connection import never_abort
 log = logging.getLogger(__name__)
 
 RETRY_EVERY = 0.2  # seconds between two tries to go on
+WARN_EVERY = 30.0  # seconds without servers after which a line says so, and then again
+QUICK_END, LONGEST_PAUSE = 5.0, 30.0  # seconds; who ends sooner than that is started less often
 
 
 def main() -> int:
@@ -69,6 +70,7 @@ def main() -> int:
 
 def coordinate(first: str, secret: str, rule: LineSearchRule) -> None:
     """Coordinate the job that the first server has, until that does not answer any more."""
+    warned_at = time.monotonic()  # to begin with, the leader fills the servers
     while True:
         try:
             alone = ParameterServerClient([first], secret, never_abort)
@@ -78,7 +80,9 @@ def coordinate(first: str, secret: str, rule: LineSearchRule) -> None:
             board = CoordinatorClient(alone).load()
             client = ParameterServerClient(board.servers, secret, never_abort)
         except GenerationBroken as error:
-            log.debug("no start to coordinate: %s", error)
+            if time.monotonic() >= warned_at + WARN_EVERY:
+                log.warning("no servers to coordinate: %s", error)
+                warned_at = time.monotonic()
         else:
             try:
                 coordinator = Coordinator(CoordinatorClient(client), board, rule)
@@ -173,12 +177,9 @@ class Coordinator:
         search = self.state.search
         assert search is not None
         if search.pending is None:
-            chosen = self.rule(search) if search.first_step >= LEAST_STEP else None
+            chosen = choose_step(search, self.rule)
             if not isinstance(chosen, float):
                 self._save(accept(self.options, self.state, chosen))
-                return
-            if not math.isfinite(chosen):
-                self._save(accept(self.options, self.state, None))
                 return
             self.state = begin_trial(self.state, chosen)
         self._try_pending(self.state)
@@ -264,13 +265,17 @@ class CoordinatorKeeper:
                 self.running.kill()
 
     def _keep(self, first: str) -> None:
+        pause = RETRY_EVERY
         while True:
             with self.lock:
                 if self.is_closing.is_set():
                     return
                 self.running = running = self.launch(first)
+            began = time.monotonic()
             code = running.wait()
-            if self.is_closing.wait(RETRY_EVERY):
+            is_failing = code > 0 and time.monotonic() - began < QUICK_END
+            pause = min(pause * 2, LONGEST_PAUSE) if is_failing else RETRY_EVERY
+            if self.is_closing.wait(pause):
                 return
             log.warning("the coordinator ended with code %d: another one goes on", code)
 

@@ -18,6 +18,7 @@ from worker_agent.transport.connection import Numbers
 
 LEAST_CURVATURE = 1e-10  # yᵀs below which a pair tells nothing of the curvature
 
+MAX_HISTORY, MAX_PORTIONS = 100, 1000  # what a server makes room for
 SHORTENING = 0.1  # of a step whose loss is not finite
 LEAST_STEP = 1e-20  # a direction along which even this one has no finite loss leads nowhere
 
@@ -67,6 +68,8 @@ class LbfgsOptions:
     def __post_init__(self) -> None:
         if min(self.history, self.batch, self.portions) < 1 or self.portions > self.batch:
             raise ValueError(f"history, batch and portions make no sense: {self}")
+        if self.history > MAX_HISTORY or self.portions > MAX_PORTIONS:
+            raise ValueError(f"at most {MAX_HISTORY} pairs and {MAX_PORTIONS} portions: {self}")
         if not all(map(math.isfinite, (self.rate, self.tolerance_grad, self.tolerance_change))):
             raise ValueError(f"rate and tolerances must be finite: {self}")
 
@@ -101,6 +104,8 @@ class LineSearch:
         first_step: The first t to try.
         trials: What was tried, in order.
         pending: Evaluation and t of the trial in progress; None between two.
+        is_blocked: Whether a longer step had no finite loss, though a shorter one is better than
+            the origin.
     """
 
     loss: float
@@ -109,6 +114,13 @@ class LineSearch:
     first_step: float
     trials: tuple[Trial, ...] = ()
     pending: tuple[int, float] | None = None
+    is_blocked: bool = False
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the least loss; None if no trial is better than the origin."""
+        best = min(self.trials, key=lambda trial: trial.loss, default=None)
+        return best if best is not None and best.loss < self.loss else None
 
 
 # Says what a line search does next: t of the next trial, the trial that it accepts, or None if no
@@ -286,15 +298,28 @@ def begin_trial(state: LbfgsState, step: float) -> LbfgsState:
 def end_trial(state: LbfgsState, trial: Trial) -> LbfgsState:
     """Add what a trial has found.
 
-    After a loss that is not finite the search begins again with a shorter step: PyTorch would
-    interpolate with it, and end with weights that are NaN.
+    After a loss that is not finite PyTorch would interpolate with it, and end with weights that are
+    NaN. Here the search ends with the best trial before, or begins again with a shorter first step
+    than it had, so that it ends.
     """
     assert state.search is not None
-    if not (math.isfinite(trial.loss) and math.isfinite(trial.slope)):
-        shorter = replace(state.search, first_step=trial.step * SHORTENING, trials=(), pending=None)
-        return replace(state, search=shorter)
-    search = replace(state.search, trials=(*state.search.trials, trial), pending=None)
-    return replace(state, search=search)
+    search = replace(state.search, pending=None)
+    if math.isfinite(trial.loss) and math.isfinite(trial.slope):
+        return replace(state, search=replace(search, trials=(*search.trials, trial)))
+    if search.best is not None:
+        return replace(state, search=replace(search, is_blocked=True))
+    shortest = min(trial.step, search.first_step)
+    return replace(state, search=replace(search, first_step=shortest * SHORTENING, trials=()))
+
+
+def choose_step(search: LineSearch, rule: LineSearchRule) -> float | Trial | None:
+    """Return t of the next trial, the trial to accept, or None if none beats the origin."""
+    if search.is_blocked:
+        return search.best
+    if search.first_step < LEAST_STEP:
+        return None
+    chosen = rule(search)
+    return None if isinstance(chosen, float) and not math.isfinite(chosen) else chosen
 
 
 def accept(options: LbfgsOptions, state: LbfgsState, trial: Trial | None) -> LbfgsState:

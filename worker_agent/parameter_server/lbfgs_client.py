@@ -90,7 +90,9 @@ class EvaluationClient:
         """Ask the first server for portions, of batches that begin below so many samples."""
         first = self.client.connections[0]
         self.client.send(first, MessageKind.TAKE, -1, pack_numbers([0, limit]))
-        return parse_offer(self.client.receive(first)[1])
+        metadata = self.client.receive(first)[1]
+        with broken_on_loss():
+            return parse_offer(metadata)
 
     def fetch(self, evaluation: int, weights: ShardValues) -> bool:
         """Fill in the weights of an evaluation; False if they are not there any more."""

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from worker_agent.errors import MalformedFrame
-from worker_agent.parameter_server.lbfgs import LbfgsOptions, LbfgsState
+from worker_agent.parameter_server.lbfgs import MAX_HISTORY, LbfgsOptions, LbfgsState
 from worker_agent.parameter_server.messages import Precision, to_counts
 from worker_agent.parameter_server.portions import PortionRun
 from worker_agent.sampler import SampleRange
@@ -25,10 +25,13 @@ from worker_agent.transport.connection import Numbers, pack_numbers, unpack_numb
 
 _VECTOR_NAME = re.compile(r"[xgdsy][0-9]{1,16}")
 MAX_SERVERS = 64
+MAX_VECTOR_NAMES = 4 * MAX_HISTORY  # of all vectors that are kept, beside those of a long search
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse names that no vector has; raises ValueError."""
+    """Refuse names that no vector has, and more than one request needs; raises ValueError."""
+    if len(names) > MAX_VECTOR_NAMES:
+        raise ValueError(f"{len(names)} vectors, more than {MAX_VECTOR_NAMES}")
     wrong = [name for name in names if not _VECTOR_NAME.fullmatch(name)]
     if wrong:
         raise ValueError(f"no vector is called {wrong[0]!r:.40}")

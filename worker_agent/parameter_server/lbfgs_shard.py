@@ -274,8 +274,8 @@ class EvaluationBoard:
             if not self.allocator.finish(worker, run):
                 return False
             self.losses[run] = loss
-            parts = SampleRange(0, self.request.options.batch).split(self.allocator.portions)
-            self.samples_used += sum(parts[portion].count for portion in run.portions)
+            whole, parts = SampleRange(0, self.request.options.batch), self.allocator.portions
+            self.samples_used += sum(whole.part(each, parts).count for each in run.portions)
             self.changed.notify_all()
             return True
 

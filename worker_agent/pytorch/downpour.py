@@ -102,7 +102,11 @@ class DownpourStrategy:
         return TrainingProgress(iteration=self.version)
 
     def take(self, count: int, limit: int) -> SampleAssignment:
-        return self._server.take(count, limit)
+        try:
+            return self._server.take(count, limit)
+        except GenerationBroken:
+            self.close()  # its answer may still come, and belongs to no later request
+            raise
 
     def begin(self, samples: SampleRange, batch_fraction: float) -> None:
         self.failure, self.streamed, self.is_stepped = None, None, False

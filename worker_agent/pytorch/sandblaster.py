@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -113,7 +114,7 @@ class SandblasterStrategy:
                 is_over = offer.is_over
                 return SampleAssignment(None, is_over, self.samples_used, offer.has_converged)
         return SampleAssignment(
-            offer.samples.split(offer.portions)[self.left.popleft()], False, self.samples_used
+            offer.samples.part(self.left.popleft(), offer.portions), False, self.samples_used
         )
 
     def begin(self, samples: SampleRange, batch_fraction: float) -> None:
@@ -154,7 +155,17 @@ class SandblasterStrategy:
         self._forget()
 
     def finish(self) -> None:
-        self._servers.finish()
+        with self._closed_on_loss():
+            self._servers.finish()
+
+    @contextmanager
+    def _closed_on_loss(self) -> Iterator[None]:
+        """Close connections on which an answer may still come that belongs to no later request."""
+        try:
+            yield
+        except GenerationBroken:
+            self.close()
+            raise
 
     def close(self) -> None:
         if self.client is not None:
@@ -199,6 +210,10 @@ class SandblasterStrategy:
 
     def _ask(self, limit: int) -> PortionOffer:
         """Ask for portions, and fetch the weights that they are of."""
+        with self._closed_on_loss():
+            return self._ask_servers(limit)
+
+    def _ask_servers(self, limit: int) -> PortionOffer:
         began = time.perf_counter()
         offer = self._servers.take(limit)
         self.version, self.samples_used = offer.iteration, offer.samples_used

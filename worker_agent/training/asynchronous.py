@@ -139,6 +139,8 @@ class AsynchronousSession(JobSession[AsynchronousStrategy]):
         """Say how training ended, once no samples are handed out any more."""
         if self.progress.samples < self._limit and not has_converged:
             return "target"  # the leader has said so
+        if has_converged and self.recorder.not_finite:
+            return "exhausted"  # nothing was minimised
         return "exhausted" if isinstance(self._current_directive.stop, StopAtMetric) else "target"
 
     # Telemetry.
