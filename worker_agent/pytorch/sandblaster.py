@@ -329,6 +329,7 @@ class PortionSteps:
     ) -> None:
         self.model, self.loss = model, loss
         self.before, self.after = before, after
+        self.staleness = None  # all portions are of the same weights
 
     def step(self, inputs: Any, targets: Any) -> Tensor:
         """Return the portion's loss, after its backward pass."""
