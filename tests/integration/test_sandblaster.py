@@ -359,8 +359,13 @@ def context(model: nn.Module, **changes: Any) -> StrategyContext:
 
 PLAIN = nn.Linear(3, 2)
 REFUSED = {
-    "dropout": (nn.Sequential(PLAIN, nn.Dropout(0.1)), {}, r"1 \(Dropout\) drops .* write p=0"),
+    "dropout": (
+        nn.Sequential(PLAIN, nn.Dropout(0.1)),
+        {},
+        r"1 \(Dropout\) is random, .* write p=0",
+    ),
     "dropout inside": (nn.GRU(3, 2, 2, dropout=0.5), {}, r"GRU.*write p=0"),
+    "slopes at random": (nn.Sequential(PLAIN, nn.RReLU()), {}, "RReLU.*another module"),
     "statistics": (nn.BatchNorm1d(3), {}, "depends on how the batch is cut: write nn.GroupNorm"),
     "no loss": (PLAIN, {"loss": None}, "needs the loss: write job.prepare"),
     "parts of parts": (PLAIN, {"micro_batches": 2}, "leave micro_batches out"),

@@ -196,7 +196,9 @@ class ShardConnection:
 
     def _accumulate(self, header: FrameHeader, metadata: bytes) -> None:
         """Stage a sum of gradients; the first server says whether it counts."""
-        shard = self.state.require_lbfgs()
+        shard = self.state.lbfgs
+        if shard is None:  # its size is unknown, so the connection cannot go on after an answer
+            raise MalformedFrame("a result for vectors that are not here")
         run, loss = parse_result(metadata)
         gradient = np.empty(shard.request.size, shard.dtype)
         self.connection.receive_payload(header, array_bytes(gradient))

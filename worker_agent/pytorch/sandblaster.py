@@ -137,7 +137,6 @@ class SandblasterStrategy:
                 self.flush()
             except GenerationBroken as error:
                 log.debug("%s", error)
-                self.close()
                 return None
         return self._update()
 
@@ -148,7 +147,8 @@ class SandblasterStrategy:
         run = PortionRun(self.offer.run.first, self.done)
         began = time.perf_counter()
         gradient = self.gradient.to(self.weights.dtype).numpy()
-        reply = self._servers.accumulate(self.evaluation, run, self.loss, gradient)
+        with self._closed_on_loss():
+            reply = self._servers.accumulate(self.evaluation, run, self.loss, gradient)
         self.sync_time += time.perf_counter() - began
         if reply is not None:
             self.version, self.samples_used = reply.iteration, reply.samples_used
@@ -385,8 +385,9 @@ def require_repeatable_loss(context: StrategyContext) -> None:
     for name, module in context.model.named_modules():
         if is_random(module):
             raise UnsupportedModel(
-                f"{name or 'the model'} ({type(module).__name__}) drops values at random, so that "
-                "the same weights have another loss each time: write p=0, or strategy: downpour"
+                f"{name or 'the model'} ({type(module).__name__}) is random, so that the same "
+                "weights have another loss each time: write p=0, another module, or strategy: "
+                "downpour"
             )
         if isinstance(module, _BatchNorm):
             raise UnsupportedModel(
@@ -396,9 +397,11 @@ def require_repeatable_loss(context: StrategyContext) -> None:
 
 
 def is_random(module: nn.Module) -> bool:
-    """Whether a module drops values at random while it is trained."""
+    """Whether a module computes at random while it is trained."""
     if isinstance(module, _DropoutNd):
         return module.p > 0
-    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+    if isinstance(module, nn.RNNBase):  # after each layer but the last
+        return float(module.dropout) > 0 and module.num_layers > 1
+    if isinstance(module, nn.MultiheadAttention):
         return float(module.dropout) > 0
-    return False
+    return isinstance(module, nn.RReLU | nn.FractionalMaxPool2d | nn.FractionalMaxPool3d)
