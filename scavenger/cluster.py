@@ -9,14 +9,14 @@ call.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scavenger.number_checks import require_above_zero, require_not_negative
-from scavenger.stack import EAGER_NAME, EAGER_OPTION, StackOption
+from scavenger.stack import EAGER_NAME, EAGER_OPTION, StackFactors, StackOption
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -244,24 +244,42 @@ class ConfigSpace:
         kept = tuple(each for each in self.stacks[1:] if each.name in names)
         return replace(self, stacks=(self.stacks[0], *kept))
 
+    @property
+    def expected_stacks(self) -> Mapping[str, StackFactors]:
+        """What is expected of stacks before they were measured, relative to eager."""
+        told = {option.name: option.expected for option in self.stacks}
+        return {name: expected for name, expected in told.items() if expected is not None}
+
+    def switch_seconds(self, before: str, after: str) -> float:
+        """Return the seconds that a change of stack takes because processes start again."""
+        options = {option.name: option for option in self.stacks}
+        if before not in options or after not in options:
+            return 0.0
+        one, other = options[before], options[after]
+        is_same = one.layout == other.layout
+        return 0.0 if is_same else max(one.switch_seconds, other.switch_seconds)
+
     def stack_probes(self, stack: StackOption) -> tuple[ClusterConfig, ...]:
         """Return smallest and largest batch of the fewest workers with a stack.
 
         They tell its two factors, on what no batch changes and on what each sample takes; the law
-        of synchronisation is that of all stacks.
+        of synchronisation is that of all stacks. Of a stack of which something is expected, as of
+        a layout, the middle batch alone tells how far that is off.
         """
         machine = self.machine_types[0] if self.machine_types else None
         for workers in self.workers:
             batches = self._batches_of(workers, machine, stack)
             if batches:
-                ends = dict.fromkeys((batches[0], batches[-1]))
-                return tuple(make_config(workers, batch, machine, stack) for batch in ends)
+                telling = dict.fromkeys((batches[0], batches[-1]))
+                if stack.expected is not None:
+                    telling = dict.fromkeys([batches[len(batches) // 2]])
+                return tuple(make_config(workers, batch, machine, stack) for batch in telling)
         return ()
 
     def most_local_batch_with(self, stack: str) -> float:
         """Return the samples that one worker can hold with a stack."""
-        share = next((each.memory_share for each in self.stacks if each.name == stack), 1.0)
-        return self.most_local_batch / share
+        option = next((each for each in self.stacks if each.name == stack), EAGER_OPTION)
+        return min(self.most_local_batch / option.memory_share, option.most_local_batch)
 
     def _corners_on(self, machine: MachineType | None) -> list[ClusterConfig]:
         fewest = next((k for k in self.workers if self._batches_of(k, machine)), None)
@@ -283,8 +301,11 @@ class ConfigSpace:
     def _fits(
         self, workers: int, global_batch: int, machine: MachineType | None, stack: StackOption
     ) -> bool:
-        held = -(-global_batch // workers) * stack.memory_share
-        if not workers <= global_batch <= stack.most_global_batch or held > self.most_local_batch:
+        part = -(-global_batch // workers)
+        held = part * stack.memory_share
+        if held > self.most_local_batch or part > stack.most_local_batch:
+            return False
+        if not workers <= global_batch <= stack.most_global_batch:
             return False
         if machine is None or self.memory is None:
             return True
@@ -394,9 +415,12 @@ def space_columns(space: ConfigSpace) -> ConfigColumns:
     names = tuple(option.name for option in space.stacks)
     grid = ConfigColumns(counts, batches, hosted, kind, keys, stack, names)
     share = np.array([option.memory_share for option in space.stacks])[stack]
-    held = np.ceil(batches / counts) * share
+    part = np.ceil(batches / counts)
+    held = part * share
     most = np.array([option.most_global_batch for option in space.stacks])
+    most_part = np.array([option.most_local_batch for option in space.stacks])
     fitting = (counts <= batches) & (batches <= most[stack]) & (held <= space.most_local_batch)
+    fitting &= part <= most_part[stack]
     if space.memory is not None and space.machine_types:
         room = np.array([m.memory_gib for m in space.machine_types])[kind]
         needed = space.memory.fixed_gib + space.memory.gib_per_sample * held

@@ -1,13 +1,19 @@
-"""`Stack`: how one worker computes a step, as a sum of parts such as ``bf16+fused``."""
+"""`Stack`: how one worker computes a step, as a sum of parts such as ``bf16+fused``.
+
+The last part may be a layout, such as ``P=2 T=1 M=4``: how processes of the worker share the model.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, get_args
 
 from annotated_types import Ge, Gt, Lt, MaxLen
+
+from scavenger.layout import PLAIN, Layout
+from scavenger.number_checks import require_above_zero
 
 StackPartName = Literal["channels_last", "bf16", "fp16", "compiled", "compiled_whole", "fused"]
 
@@ -32,20 +38,27 @@ class Stack:
 
     Attributes:
         parts: Names, each at most once, in the order in which they are turned on.
+        layout: How the processes of the worker share the model.
 
     >>> str(Stack.parse("fused + bf16"))
     'bf16+fused'
     >>> str(Stack())
     'eager'
+    >>> Stack.parse("P=2 T=1 M=4").layout.pipeline
+    2
     """
 
     parts: tuple[StackPartName, ...] = ()
+    layout: Layout = PLAIN
 
     def __post_init__(self) -> None:
         unknown = [part for part in self.parts if part not in PART_NAMES]
         if unknown:
             known = ", ".join([EAGER_NAME, *PART_NAMES])
-            raise ValueError(f"no stack has a part {unknown[0]!r}: write a sum of {known}")
+            raise ValueError(
+                f"no stack has a part {unknown[0]!r}: write a sum of {known}, or a layout such as "
+                "P=2 T=1"
+            )
         for what, alternatives in _ALTERNATIVES.items():
             both = [part for part in PART_NAMES if part in alternatives and part in self.parts]
             if len(both) > 1:
@@ -61,10 +74,16 @@ class Stack:
             ValueError: A name is unknown, or two contradict each other.
         """
         names = [name.strip() for name in text.split("+")]
-        return cls(()) if names == [EAGER_NAME] else cls(tuple(names))  # type: ignore[arg-type]
+        layout = Layout.parse(names.pop()) if names[-1].startswith("P=") else PLAIN
+        if names == [EAGER_NAME]:
+            names = []
+        elif not names and layout.is_plain:
+            raise ValueError(f"{text} is what {EAGER_NAME} means: write {EAGER_NAME}")
+        return cls(tuple(names), layout)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        return "+".join(self.parts) or EAGER_NAME
+        names: list[str] = [*self.parts, *([] if self.layout.is_plain else [str(self.layout)])]
+        return "+".join(names) or EAGER_NAME
 
     @property
     def is_compiled(self) -> bool:
@@ -87,10 +106,39 @@ class Stack:
         >>> str(Stack.parse("bf16+compiled").without(COMPILED_PARTS))
         'bf16'
         """
-        return Stack(tuple(part for part in self.parts if part not in left_out))
+        return Stack(tuple(part for part in self.parts if part not in left_out), self.layout)
 
 
 EAGER = Stack()
+
+Matrix = tuple[tuple[float, float], tuple[float, float]]
+NOTHING_OPEN: Matrix = ((0.0, 0.0), (0.0, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class StackFactors:
+    """How much longer compute takes with a stack than with the one a law was fitted on.
+
+    Attributes:
+        compute_fixed: Factor on seconds that no batch size changes, α.
+        compute_per_sample: Factor on seconds per sample, β.
+        covariance: Covariance of the logarithms of both.
+    """
+
+    compute_fixed: float = 1.0
+    compute_per_sample: float = 1.0
+    covariance: Matrix = NOTHING_OPEN
+
+    def __post_init__(self) -> None:
+        require_above_zero(self, "compute_fixed", "compute_per_sample")
+
+    def relative_to(self, other: StackFactors) -> StackFactors:
+        """Return the factors as another stack sees them, of which nothing else is known."""
+        return replace(
+            self,
+            compute_fixed=self.compute_fixed / other.compute_fixed,
+            compute_per_sample=self.compute_per_sample / other.compute_per_sample,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +151,20 @@ class StackOption:
         most_global_batch: Largest batch in which its rounding is small beside the noise; infinite
             where its numbers are the script's, or nothing tells.
         setup_seconds: Seconds in which nothing is trained before the first iteration with it.
+        switch_seconds: Seconds in which nothing is trained at each change between this stack and
+            one with another layout: the processes of the workers start again.
+        most_local_batch: Samples one worker can hold with it; infinite where nothing tells.
+        expected: What it is expected to do to seconds of compute, relative to eager, before it was
+            measured; None where nothing tells.
     """
 
     name: str = EAGER_NAME
     memory_share: float = 1.0
     most_global_batch: float = math.inf
     setup_seconds: float = 0.0
+    switch_seconds: float = 0.0
+    most_local_batch: float = math.inf
+    expected: StackFactors | None = None
 
     def __post_init__(self) -> None:
         Stack.parse(self.name)
@@ -116,10 +172,18 @@ class StackOption:
             raise ValueError(f"memory_share must be above 0 and finite, got {self.memory_share}")
         if not self.most_global_batch >= 1:
             raise ValueError(f"most_global_batch must be at least 1, got {self.most_global_batch}")
-        if not 0 <= self.setup_seconds < math.inf:
-            raise ValueError(
-                f"setup_seconds must be finite and not negative, got {self.setup_seconds}"
-            )
+        if not self.most_local_batch >= 1:
+            raise ValueError(f"most_local_batch must be at least 1, got {self.most_local_batch}")
+        for what in ("setup_seconds", "switch_seconds"):
+            if not 0 <= getattr(self, what) < math.inf:
+                raise ValueError(
+                    f"{what} must be finite and not negative, got {getattr(self, what)}"
+                )
+
+    @property
+    def layout(self) -> Layout:
+        """How the processes of each worker share the model."""
+        return Stack.parse(self.name).layout
 
 
 EAGER_OPTION = StackOption()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -38,11 +39,13 @@ from scavenger.job.fields import (
 from scavenger.job.messages import show_value
 from scavenger.job.pricing import MemorySpec
 from scavenger.layout import MODULE_NAME, PLAIN, Layout
+from scavenger.planning.layout_search import LayoutSearch
+from scavenger.planning.layouts import GIB, LayoutRange
 
 MAX_WORKERS = 1024
 MAX_BATCH = 2**24
 MAX_CONFIGURATIONS = 400
-MAX_STAGES, MAX_SHARDS, MAX_MICRO_BATCHES = 64, 64, 1024
+MAX_STAGES, MAX_MICRO_BATCHES = 64, 1024
 
 RangeOrList = Bounds | tuple[int, ...]
 WorkerCount = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
@@ -97,6 +100,49 @@ BatchChoice = Annotated[
 ]
 
 
+def _read_counts(
+    value: object, numbers: TypeAdapter[list[int]], *, example: str
+) -> int | RangeOrList:
+    """Read a whole number, a range or a list, of which one of a single number is that number."""
+    found = _read_range_or_list(value, numbers, example=example)
+    if isinstance(found, Bounds):
+        return found if found.low < found.high else found.low
+    return found if len(found) > 1 else found[0]
+
+
+def _write_counts(counts: int | RangeOrList) -> int | str | list[int]:
+    if isinstance(counts, Bounds):
+        return str(counts)
+    return counts if isinstance(counts, int) else list(counts)
+
+
+StageCount = Annotated[int, Strict(), Field(ge=1, le=MAX_STAGES)]
+_STAGES: TypeAdapter[list[int]] = TypeAdapter(list[StageCount])  # as many as shards
+LayoutCounts = Annotated[
+    int | RangeOrList,
+    PlainValidator(
+        lambda value: _read_counts(value, _STAGES, example="1..4"),
+        json_schema_input_type=StageCount | RANGE_TEXT | list[StageCount],
+    ),
+    PlainSerializer(_write_counts, return_type=int | str | list[int], when_used="json"),
+]
+_PARTS: TypeAdapter[int] = TypeAdapter(
+    Annotated[int, Strict(), Field(ge=1, le=MAX_MICRO_BATCHES)]
+)
+
+
+def _read_parts(value: object) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"must be auto or a whole number, got {show_value(value)}")
+    return _PARTS.validate_python(value)
+
+
+AUTOMATIC_LAYOUT: Mapping[str, object] = {"pipeline": "1..4", "tensor": [1, 2, 4, 8]}
+MAX_LAYOUTS = 256
+
+
 class MemoryLimit(MemorySpec):
     """Memory of the machines, each of which hosts one worker, beside what a worker needs.
 
@@ -116,31 +162,35 @@ class MemoryLimit(MemorySpec):
 
 
 class LayoutSpec(SpecModel):
-    """How the processes of each worker share the model.
+    """How the processes of each worker share the model; of several ways the job searches the best.
 
     Attributes:
-        pipeline: Stages that the model's blocks are cut into.
-        tensor: Processes that share the large weights of each stage.
-        shard: Processes that each keep a part of all weights and train on a part of the batch.
-        micro_batches: Parts of a local batch that follow each other through the stages.
+        pipeline: Numbers of stages that the model's blocks may be cut into.
+        tensor: Numbers of processes that may share the large weights of each stage.
+        shard: Numbers of processes that each keep a part of all weights and train on a part of the
+            batch.
+        micro_batches: Parts of a local batch that follow each other through the stages; None for 1,
+            or where there are several numbers of stages for the best.
         cuts: Names of the modules that the stages after the first begin with; None to divide by
-            weights.
+            weights, or where the layout is searched by time.
     """
 
-    pipeline: Annotated[int, Strict(), Field(ge=1, le=MAX_STAGES)] = Field(1, examples=[2])
-    tensor: Annotated[int, Strict(), Field(ge=1, le=MAX_SHARDS)] = Field(1, examples=[2])
-    shard: Annotated[int, Strict(), Field(ge=1, le=MAX_SHARDS)] = Field(1, examples=[2])
-    micro_batches: Annotated[int, Strict(), Field(ge=1, le=MAX_MICRO_BATCHES)] = Field(
-        1, examples=[4]
-    )
+    pipeline: LayoutCounts = Field(1, examples=["1..4"])
+    tensor: LayoutCounts = Field(1, examples=[2])
+    shard: LayoutCounts = Field(1, examples=[2])
+    micro_batches: Annotated[
+        int | Literal["auto"] | None,
+        PlainValidator(_read_parts, json_schema_input_type=int | Literal["auto"]),
+        BeforeValidator(require_value),
+    ] = Field(None, examples=[4])
     cuts: Annotated[tuple[ModuleName, ...] | None, BeforeValidator(require_value)] = Field(
         None, examples=["[layers.3]"]
     )
 
     @field_validator("micro_batches")
     @classmethod
-    def _follow_each_other(cls, count: int, info: ValidationInfo) -> int:
-        if count > 1 and info.data.get("pipeline") == 1:
+    def _follow_each_other(cls, count: object, info: ValidationInfo) -> object:
+        if isinstance(count, int) and count > 1 and info.data.get("pipeline") == 1:
             raise ValueError(
                 f"{count} need stages that they follow each other through: write pipeline: 2 or "
                 "more beside it, or leave it out"
@@ -152,15 +202,47 @@ class LayoutSpec(SpecModel):
     def _lie_between_stages(
         cls, cuts: tuple[str, ...] | None, info: ValidationInfo
     ) -> tuple[str, ...] | None:
+        stages = info.data.get("pipeline", 1)
+        if cuts is not None and not isinstance(stages, int):
+            raise ValueError("belong to one number of stages: write pipeline: 2, or leave them out")
         if cuts is not None and "pipeline" in info.data:
-            check_cuts(cuts, info.data["pipeline"])
+            check_cuts(cuts, stages)
         return cuts
 
     @property
+    def is_searched(self) -> bool:
+        """Whether there are several ways, of which the job searches the best."""
+        ways = (self.pipeline, self.tensor, self.shard)
+        return not all(isinstance(each, int) for each in ways) or self.micro_batches == "auto"
+
+    @property
     def layout(self) -> Layout:
-        """The same as the library's value."""
-        counts = self.pipeline, self.tensor, self.shard, self.micro_batches
-        return Layout(*counts, cuts=self.cuts or ())
+        """The same as the library's value; that of one process where it is searched."""
+        if self.is_searched:
+            return PLAIN
+        assert isinstance(self.pipeline, int)
+        assert isinstance(self.tensor, int)
+        assert isinstance(self.shard, int)
+        parts = self.micro_batches if isinstance(self.micro_batches, int) else 1
+        return Layout(self.pipeline, self.tensor, self.shard, parts, cuts=self.cuts or ())
+
+    @property
+    def considered(self) -> LayoutRange:
+        """The layouts that a search looks at."""
+        return LayoutRange(_numbers(self.pipeline), _numbers(self.tensor), _numbers(self.shard))
+
+
+def _numbers(counts: int | RangeOrList) -> tuple[int, ...]:
+    if isinstance(counts, Bounds):
+        return tuple(range(counts.low, counts.high + 1))
+    return (counts,) if isinstance(counts, int) else counts
+
+
+def _read_layout(value: object) -> object:
+    """Read ``auto`` and ``1``, which stand for mappings."""
+    if value == "auto":
+        return dict(AUTOMATIC_LAYOUT)
+    return {} if value == 1 and not isinstance(value, bool) else require_value(value)
 
 
 def check_cuts(cuts: tuple[str, ...], stages: int) -> None:
@@ -189,6 +271,8 @@ class Limits(SpecModel):
         memory: What leaves out configurations whose part of the batch fits no machine; None leaves
             out none.
         layout: How the processes of each worker share the model; None where each has one.
+        process_gib: GiB that each process of a worker has, such as the memory of its GPU; layouts
+            that do not fit are left out. None for what the machine says.
     """
 
     max_cost: Annotated[
@@ -204,9 +288,16 @@ class Limits(SpecModel):
     memory: Annotated[MemoryLimit | None, BeforeValidator(require_value)] = Field(
         None, examples=["{machine_gib: 16, fixed_gib: 2, gib_per_sample: 0.01}"]
     )
-    layout: Annotated[LayoutSpec | None, BeforeValidator(require_value)] = Field(
-        None, examples=["{pipeline: 2, micro_batches: 4}"]
-    )
+    layout: Annotated[
+        LayoutSpec | None,
+        BeforeValidator(
+            _read_layout, json_schema_input_type=LayoutSpec | Literal["auto", 1] | None
+        ),
+    ] = Field(None, examples=["auto"])
+    process_gib: Annotated[
+        Annotated[float, Strict(), Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None,
+        BeforeValidator(require_value),
+    ] = Field(None, examples=[16])
 
     @field_validator("worker_step")
     @classmethod
@@ -230,6 +321,50 @@ class Limits(SpecModel):
             counts = _worker_counts(info.data["workers"], info.data["worker_step"])
             _check_memory(memory, counts, _global_batches(info.data["batch"]))
         return memory
+
+    @field_validator("layout")
+    @classmethod
+    def _are_few(cls, layout: LayoutSpec | None) -> LayoutSpec | None:
+        if layout is not None:
+            ways = (layout.pipeline, layout.tensor, layout.shard)
+            count = math.prod(len(_numbers(each)) for each in ways)
+            if count > MAX_LAYOUTS:
+                raise ValueError(
+                    f"pipeline, tensor and shard make {count} layouts, more than {MAX_LAYOUTS}: "
+                    "allow fewer"
+                )
+        return layout
+
+    @field_validator("process_gib")
+    @classmethod
+    def _is_divided(cls, memory: float | None, info: ValidationInfo) -> float | None:
+        if memory is not None and "layout" in info.data and info.data["layout"] is None:
+            raise ValueError(
+                "is the memory that layouts share: write layout: auto beside it, or layout: 1 to "
+                "refuse a model that does not fit"
+            )
+        if memory is not None and "layout" in info.data and info.data["layout"].cuts is not None:
+            raise ValueError(
+                "lets a profile of the model say where it is cut: leave layout.cuts out, or this"
+            )
+        return memory
+
+    @property
+    def layout_search(self) -> LayoutSearch | None:
+        """Which layouts a profile of the model is to compare; None where none is needed."""
+        spec = self.layout
+        if spec is None or not (spec.is_searched or self.process_gib is not None):
+            return None
+        parts = spec.micro_batches if isinstance(spec.micro_batches, int) else None
+        if not spec.is_searched:
+            parts = spec.layout.micro_batches
+        memory = None if self.process_gib is None else self.process_gib * GIB
+        return LayoutSearch(spec.considered, parts, memory)
+
+    @property
+    def may_share_model(self) -> bool:
+        """Whether several processes of a worker share the model, or may."""
+        return self.layout_search is not None or not self.layout_of_workers.is_plain
 
     @property
     def layout_of_workers(self) -> Layout:

@@ -383,8 +383,9 @@ class JobSpec(SpecModel):
                 f"{strategy.name} writes no checkpoints: leave run.checkpoints out, and let the "
                 "script save the weights of its leader"
             )
+        limits: Limits | None = info.data.get("limits")
         is_cut = isinstance(info.data.get("strategy"), PipeDreamSpec)
-        if is_cut or ("limits" in info.data and not info.data["limits"].layout_of_workers.is_plain):
+        if is_cut or (limits is not None and limits.may_share_model):
             _check_layout(info.data, is_under_agent=run.is_under_agent)
         if run.is_under_agent and "strategy" in info.data:
             _check_agent_run(info.data["strategy"], info.data.get("framework"))
@@ -559,7 +560,7 @@ def _check_pipeline(limits: Limits) -> None:
             "the stages of pipedream are processes of one machine: write workers: 1, and more "
             "processes in stages"
         )
-    if not limits.layout_of_workers.is_plain:
+    if limits.may_share_model:
         raise ValueError(
             "pipedream says how the model is cut: leave one of strategy and limits.layout out"
         )

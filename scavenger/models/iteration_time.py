@@ -21,9 +21,9 @@ from scavenger.cluster import (
     config_columns,
     hardware_of,
 )
-from scavenger.models.stack_factors import FactorColumns, StackFactors, factor_columns
+from scavenger.models.stack_factors import FactorColumns, factor_columns
 from scavenger.number_checks import require_not_negative
-from scavenger.stack import EAGER_NAME
+from scavenger.stack import EAGER_NAME, StackFactors
 
 # Repeats of one configuration differ by 2-5 % on public data (SCIENCE §3).
 REPEAT_DEVIATION = 0.03
@@ -106,6 +106,7 @@ class StepTimeLaw:
             the one the coefficients were fitted on.
         stacks: Factors on compute of stacks that were measured, by name.
         reference_stack: The stack that the coefficients were fitted on.
+        expected_stacks: What is expected of stacks that were not measured, relative to eager.
         uncertainty: What the fit leaves open; None for a law that is known, as in a simulation.
     """
 
@@ -120,6 +121,7 @@ class StepTimeLaw:
     slowness: Mapping[str, Slowness] = field(default_factory=dict)
     stacks: Mapping[str, StackFactors] = field(default_factory=dict)
     reference_stack: str = EAGER_NAME
+    expected_stacks: Mapping[str, StackFactors] = field(default_factory=dict)
     uncertainty: Uncertainty | None = None
 
     def __post_init__(self) -> None:
@@ -281,7 +283,7 @@ class StepTimeLaw:
         return np.where(stacks.is_whole, compute + sync, joined), overlap
 
     def _stack_columns(self, grid: ConfigColumns) -> FactorColumns | None:
-        return factor_columns(grid, self.stacks, self.reference_stack)
+        return factor_columns(grid, self.stacks, self.reference_stack, self.expected_stacks)
 
     def _factors(self, grid: ConfigColumns, part: Literal["compute", "sync"]) -> Floats:
         kinds = [self.slowness.get(hardware_of(key), SAME_SPEED) for key in grid.machine_types]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import get_args
@@ -35,8 +35,8 @@ from scavenger.models.iteration_time import (
     Uncertainty,
     average_laws,
 )
-from scavenger.models.stack_factors import StackFactors, fit_stack_factors
-from scavenger.stack import EAGER_NAME
+from scavenger.models.stack_factors import expected_factors, fit_stack_factors
+from scavenger.stack import EAGER_NAME, StackFactors
 
 # Forms are weighted by cross-validation errors from here on; fewer points would weigh chance.
 ENOUGH_TO_COMPARE = 5
@@ -176,8 +176,21 @@ def measured_stacks(law: StepTimeLaw, table: MeasurementColumns) -> dict[str, St
             law.flatness,
             compute[rows],
             REPEAT_DEVIATION,
+            expected_factors(name, law.expected_stacks, law.reference_stack),
         )
     return found
+
+
+def with_expected_stacks(
+    model: StepTimeModel,
+    expected: Mapping[str, StackFactors],
+    measurements: Sequence[Measurement],
+) -> StepTimeModel:
+    """Tell laws what is expected of stacks, and fit the factors of measured ones from there."""
+    if not expected:
+        return model
+    told = model.map_laws(lambda law: replace(law, expected_stacks=expected))
+    return with_measured_stacks(told, measurements)
 
 
 def with_measured_stacks(

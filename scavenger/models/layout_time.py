@@ -104,6 +104,9 @@ class LayoutProfile:
         inside: Link between processes of one machine.
         across: Link between machines.
         processes_per_machine: Processes that one machine hosts.
+        concurrent_processes: How many of them compute at full speed at once, as each has cores or a
+            device of its own; 0 for all.
+        start_seconds: From the start of the script to its first step.
         machine_memory_bytes: Memory of a machine; infinite where nothing tells.
         optimizer_slots: Tensors of the size of the weights that the optimizer keeps: 2 of Adam.
         optimizer_seconds: One step of the optimizer for the whole model on one process.
@@ -116,6 +119,8 @@ class LayoutProfile:
     inside: LinkSpeed
     across: LinkSpeed
     processes_per_machine: int = 1
+    concurrent_processes: int = 0
+    start_seconds: float = 0.0
     machine_memory_bytes: float = math.inf
     optimizer_slots: int = 0
     optimizer_seconds: float = 0.0
@@ -132,6 +137,7 @@ class LayoutProfile:
             raise ValueError(f"machine_memory_bytes must be above 0: {self.machine_memory_bytes}")
         require_above_zero(self, "processes_per_machine", "heads")
         require_not_negative(self, "optimizer_slots", "optimizer_seconds", "vocabulary")
+        require_not_negative(self, "concurrent_processes", "start_seconds")
 
     @property
     def process_memory_bytes(self) -> float:
@@ -251,7 +257,7 @@ class _Pieces:
         self, profile: LayoutProfile, layout: Layout, processes: int, global_batch: int
     ) -> None:
         self.profile, self.layout = profile, layout
-        self.workers = processes // layout.processes
+        self.processes, self.workers = processes, processes // layout.processes
         self.part = global_batch / self.workers / layout.batch_parts_per_worker
         is_inside = processes <= profile.processes_per_machine
         fits = layout.processes <= profile.processes_per_machine
@@ -327,6 +333,19 @@ class _Pieces:
         in_flight = min(self.layout.micro_batches, behind)
         return np.asarray(kept + gathered + in_flight * (self.saved[ends] - self.saved[first]))
 
+    def _work(self, compute: Sequence[float]) -> float:
+        """Return seconds that the passes of a machine's processes take at least.
+
+        They share what it computes with; 0 where each has its own.
+        """
+        at_once = self.profile.concurrent_processes
+        if at_once == 0:
+            return 0.0
+        of_worker = self.layout.micro_batches * sum(compute) * self.layout.tensor
+        hosted = min(self.processes, self.profile.processes_per_machine)
+        workers = max(hosted // self.layout.processes, 1)
+        return of_worker * self.layout.shard * workers / at_once
+
     def iteration(self, stages: Sequence[StageForecast]) -> float:
         """Return seconds of an iteration."""
         layout, link = self.layout, self.between_stages
@@ -340,6 +359,7 @@ class _Pieces:
         cuts = [self.profile.blocks[stage.last].output_bytes for stage in stages[:-1]]
         transfers = sum(2 * link.send(size * self.part) for size in cuts)
         passes = sum(compute) + (layout.micro_batches - 1) * max(compute)
+        passes = max(passes, self._work(compute))
         own = heaviest / layout.shard
         sync = self.between_workers.all_reduce(self.workers, own)
         whole = sum(block.weight_bytes for block in self.profile.blocks)

@@ -8,14 +8,14 @@ the same for all stacks, so two probes tell what a stack is worth everywhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scavenger.cluster import ConfigColumns, Floats, RowIndices
-from scavenger.number_checks import require_above_zero
-from scavenger.stack import Stack
+from scavenger.stack import EAGER_NAME, Stack, StackFactors
 
 # Logarithms of both factors before anything is measured: of 22 models, most lie within this.
 PRIOR_DEVIATION = 0.3
@@ -23,32 +23,11 @@ NEWTON_ROUNDS = 20
 MAX_LOG_STACK_FACTOR = 3.0
 TINY = 1e-18  # keeps a covariance of nothing positive definite
 
-Matrix = tuple[tuple[float, float], tuple[float, float]]
-NOTHING_OPEN: Matrix = ((0.0, 0.0), (0.0, 0.0))
-
-
-@dataclass(frozen=True, slots=True)
-class StackFactors:
-    """How much longer compute takes with a stack than with the one a law was fitted on.
-
-    Attributes:
-        compute_fixed: Factor on seconds that no batch size changes, α.
-        compute_per_sample: Factor on seconds per sample, β.
-        covariance: Covariance of the logarithms of both.
-    """
-
-    compute_fixed: float = 1.0
-    compute_per_sample: float = 1.0
-    covariance: Matrix = NOTHING_OPEN
-
-    def __post_init__(self) -> None:
-        require_above_zero(self, "compute_fixed", "compute_per_sample")
-
-
 UNMEASURED = StackFactors(
     covariance=((PRIOR_DEVIATION**2, 0.0), (0.0, PRIOR_DEVIATION**2)),
 )
 SAME = StackFactors()
+NOTHING_EXPECTED: Mapping[str, StackFactors] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,8 +69,30 @@ class FactorColumns:
         return np.asarray(np.einsum("ri,rsi->rs", shares, drawn[self.index]))
 
 
+def expected_factors(
+    name: str, expected: Mapping[str, StackFactors], reference: str
+) -> StackFactors:
+    """Return what a stack is expected to do that was not measured.
+
+    Args:
+        name: The stack.
+        expected: What is expected of stacks, relative to eager.
+        reference: The stack that the law was fitted on.
+    """
+    told = {EAGER_NAME: SAME, **expected}
+    if name not in told or reference not in told or not {name, reference} & expected.keys():
+        return UNMEASURED
+    own, fitted = told[name], told[reference]
+    # Of two stacks that were forecast the one is as uncertain as the other.
+    wide = own if own.covariance != SAME.covariance else fitted
+    return replace(own.relative_to(fitted), covariance=wide.covariance)
+
+
 def factor_columns(
-    grid: ConfigColumns, factors: Mapping[str, StackFactors], reference: str
+    grid: ConfigColumns,
+    factors: Mapping[str, StackFactors],
+    reference: str,
+    expected: Mapping[str, StackFactors] = NOTHING_EXPECTED,
 ) -> FactorColumns | None:
     """Return the factors of each configuration; None where all have the reference stack.
 
@@ -99,11 +100,17 @@ def factor_columns(
         grid: The configurations.
         factors: What was measured, by stack.
         reference: The stack that the law was fitted on.
+        expected: What is expected of stacks that were not measured, relative to eager.
     """
     if grid.stacks == (reference,):
         return None
-    known = [SAME if name == reference else factors.get(name, UNMEASURED) for name in grid.stacks]
-    whole = ["compiled_whole" in Stack.parse(name).parts for name in grid.stacks]
+    known = [
+        SAME
+        if name == reference
+        else factors.get(name) or expected_factors(name, expected, reference)
+        for name in grid.stacks
+    ]
+    whole = [has_whole_backward(Stack.parse(name)) for name in grid.stacks]
     rows = grid.stack_index
     return FactorColumns(
         np.array([each.compute_fixed for each in known])[rows],
@@ -114,8 +121,18 @@ def factor_columns(
     )
 
 
+def has_whole_backward(stack: Stack) -> bool:
+    """Whether all gradients are there before the first is sent, so that nothing overlaps."""
+    return "compiled_whole" in stack.parts or stack.layout.pipeline > 1
+
+
 def fit_stack_factors(
-    fixed: Floats, variable: Floats, flatness: float, seconds: Floats, deviation: float
+    fixed: Floats,
+    variable: Floats,
+    flatness: float,
+    seconds: Floats,
+    deviation: float,
+    prior: StackFactors,
 ) -> StackFactors:
     """Fit both factors to measured seconds of compute, from their prior.
 
@@ -128,9 +145,10 @@ def fit_stack_factors(
         flatness: r of the law, which joins both.
         seconds: Measured seconds of compute.
         deviation: Relative standard deviation of each measurement.
+        prior: What was expected before.
     """
-    logs = np.zeros(2)
-    precision = np.eye(2) / PRIOR_DEVIATION**2
+    center = np.log([prior.compute_fixed, prior.compute_per_sample])
+    logs, precision = center.copy(), np.linalg.inv(np.array(prior.covariance) + TINY * np.eye(2))
     for _ in range(NEWTON_ROUNDS):
         parts = np.column_stack([fixed, variable]) * np.exp(logs)
         powers = parts**flatness
@@ -138,7 +156,9 @@ def fit_stack_factors(
         slopes = powers / whole[:, None]
         errors = np.log(seconds) - np.log(whole) / flatness
         information = slopes.T @ slopes / deviation**2 + precision
-        step = np.linalg.solve(information, slopes.T @ errors / deviation**2 - precision @ logs)
+        step = np.linalg.solve(
+            information, slopes.T @ errors / deviation**2 - precision @ (logs - center)
+        )
         logs = np.clip(logs + step, -MAX_LOG_STACK_FACTOR, MAX_LOG_STACK_FACTOR)
         if np.abs(step).max() < 1e-9:
             break

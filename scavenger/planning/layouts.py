@@ -200,8 +200,11 @@ def missing_memory(
     unlimited = replace(profile, machine_memory_bytes=float("inf"))
     forecast = forecast_layout(unlimited, layout, processes, global_batch)
     assert forecast is not None
-    needed, there = forecast.memory_bytes / GIB, profile.process_memory_bytes / GIB
-    return f"a process needs {needed:.3g} GiB and has {there:.3g} GiB"
+    needed, there = forecast.memory_bytes, profile.process_memory_bytes
+    return (
+        f"a process needs {needed / GIB:.3g} GiB and has {there / GIB:.3g} GiB, so "
+        f"{needed - there:,.0f} bytes are missing"
+    )
 
 
 def is_dominated(one: LayoutForecast, others: Sequence[LayoutForecast]) -> bool:

@@ -15,7 +15,10 @@ from scavenger.cluster import ConfigSpace
 from scavenger.measurement.profiling import Observation
 from scavenger.models.epochs import EpochsLaw, FinishedRun, Kappa, LawFamily, fit_epochs_law
 from scavenger.models.forms import Topology
-from scavenger.models.iteration_time_fitting import with_measured_stacks
+from scavenger.models.iteration_time_fitting import (
+    with_expected_stacks,
+    with_measured_stacks,
+)
 from scavenger.models.performance import PerformanceModel, fit_performance
 from scavenger.planning.learning_curve import Extrapolation, extrapolate_learning_curve
 from scavenger.planning.objective import Objective
@@ -268,6 +271,9 @@ def fit_probes(state: PlanningState) -> FittedModel:
     )
     law = lent_epochs_law(state)
     model = model if law is None else replace(model, statistical=law)
+    own = tuple(observation.measurement for observation in state.observations)
+    parallel = with_expected_stacks(model.parallel, state.space.expected_stacks, own)
+    model = replace(model, parallel=parallel)
     return FittedModel(model, state.observations, describe_probes(state))
 
 
@@ -283,7 +289,8 @@ def adapt_stored_model(state: PlanningState, stored: StoredModel) -> FittedModel
     model = adapt_model(stored.model, state)
     measured = stored.observations + state.observations
     own = tuple(observation.measurement for observation in state.observations)
-    model = replace(model, parallel=with_measured_stacks(model.parallel, own))
+    expected = with_expected_stacks(model.parallel, state.space.expected_stacks, ())
+    model = replace(model, parallel=with_measured_stacks(expected, own))
     runs = state.earlier_runs
     if len({run.global_batch for run in runs}) > 1 and state.laws != "paper":
         model = replace(model, statistical=fit_epochs_law(measured, state.kappa, runs))

@@ -265,12 +265,15 @@ def test_a_model_that_fits_no_process_is_cut_until_it_does_or_the_bytes_are_name
     profile = replace(fits, optimizer_slots=2)
     made = forecast_layouts(profile, (1, 2, 4), 8)
     assert {each.layout.pipeline for each in made.forecasts} <= {2, 3, 4}
-    assert made.refused[Layout()] == "a process needs 16 GiB and has 9 GiB"
+    assert (
+        made.refused[Layout()]
+        == "a process needs 16 GiB and has 9 GiB, so 7,516,192,768 bytes are missing"
+    )
     assert "the whole model fits no process" in made.conclusion
     kept = replace(profile, blocks=(replace(block, saved_bytes=2.0**29),) * 4)
     refused = forecast_layouts(kept, (2,), 8).refused[Layout(2)]
     # Weights, gradients and slots of two blocks; of two parts of one sample in flight, of eight.
-    assert refused == "a process needs 10 GiB and has 9 GiB"
+    assert refused == "a process needs 10 GiB and has 9 GiB, so 1,073,741,824 bytes are missing"
     least = forecast_layouts(profile, (1,), 8, LayoutRange())
     assert not least.forecasts
-    assert least.conclusion == "no layout fits: with P=1 T=1, a process needs 16 GiB and has 9 GiB"
+    assert least.conclusion == f"no layout fits: with P=1 T=1, {made.refused[Layout()]}"

@@ -17,7 +17,7 @@ from scavenger.models.epochs import EpochsLaw
 from scavenger.models.iteration_time import StepTimeLaw
 from scavenger.models.iteration_time_fitting import fit_step_time
 from scavenger.models.performance import PerformanceModel
-from scavenger.models.stack_factors import PRIOR_DEVIATION, StackFactors
+from scavenger.models.stack_factors import PRIOR_DEVIATION
 from scavenger.offline.simulator.jobs import ModelTruth, SyntheticJob, TimingJitter
 from scavenger.offline.simulator.simulation import ResizeOverheads, SimulationOutcome, simulate
 from scavenger.planning.decision import decide
@@ -26,7 +26,7 @@ from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import StoredModel
 from scavenger.pricing import on_demand_price_model
-from scavenger.stack import EAGER_OPTION, StackOption
+from scavenger.stack import EAGER_OPTION, StackFactors, StackOption
 
 COMPILED, SHORT, WHOLE = "compiled+fused", "bf16+fused", "compiled_whole"
 OPTIONS = (

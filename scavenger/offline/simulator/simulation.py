@@ -409,8 +409,9 @@ class SimulationRun:
             )
         if not self.job.is_finished:
             both = resize_price_per_hour(self.config, self.machines.held, self.state.price)
-            self.config = config
             pause = self.overheads.pause + self.setup_seconds(config.stack)
+            pause += self.state.space.switch_seconds(self.config.stack, config.stack)
+            self.config = config
             self.record_interval(SimulatedInterval(config, "pause", pause, both, 0))
 
     def setup_seconds(self, stack: str) -> float:

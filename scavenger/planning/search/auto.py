@@ -54,7 +54,6 @@ FIRST_CORNERS = 3
 # Configurations weighed for one more probe.
 MAX_PROBE_CANDIDATES = 12
 MAX_EXTRA_PROBES = 6
-PROBES_PER_STACK = 2
 
 
 class AutoSearch:
@@ -237,13 +236,14 @@ def unprobed_configs(
 
 
 def unprobed_stacks(state: PlanningState, probed: Collection[ClusterConfig]) -> list[ClusterConfig]:
-    """Return the probes that are left of further stacks; two of each tell all there is to know."""
+    """Return the probes that are left of further stacks; they tell all there is to know of each."""
     seen, space = [config.stack for config in probed], state.space
+    found = [(stack, space.stack_probes(stack)) for stack in space.stacks[1:]]
     return [
         config
-        for stack in space.stacks[1:]
-        if seen.count(stack.name) < PROBES_PER_STACK
-        for config in space.stack_probes(stack)
+        for stack, telling in found
+        if seen.count(stack.name) < len(telling)
+        for config in telling
         if config not in probed
     ]
 
@@ -270,8 +270,11 @@ def relative_probe_costs(
     stays = not state.observations or state.observations[-1].config == run.config
     setup = {each.name: each.setup_seconds for each in state.space.stacks}
     ready = {observation.config.stack for observation in state.observations}
-    waiting = [0.0 if c.stack in ready else setup.get(c.stack, 0.0) for c in configs]
-    probing = overhead.iterations * seconds + overhead.pause * (2 if stays else 1) + waiting
+    waiting = np.array([0.0 if c.stack in ready else setup.get(c.stack, 0.0) for c in configs])
+    changes = 2 if stays else 1
+    now = state.observations[-1].config if state.observations else state.space.start
+    switching = np.array([state.space.switch_seconds(now.stack, c.stack) for c in configs])
+    probing = overhead.iterations * seconds + changes * (overhead.pause + switching) + waiting
     spent = state.price.costs(grid, probing) + idle_machine_cost(state, grid, probing)
     weight = state.objective.time_weight
     # Row 0 is the whole job on the configuration it would choose now.

@@ -1,0 +1,245 @@
+"""`find_layouts`: which layouts a job's search looks at, from a profile of its model.
+
+A layout is one way for a worker to compute a step, as a stack is: it stands in configurations as
+part of the stack, and its two factors on compute are expected from the profile until they are
+measured. Layouts that fit no process, and those that another surely beats, are not looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from scavenger.layout import PLAIN, Layout
+from scavenger.models.layout_time import (
+    UNCERTAINTY,
+    LayoutForecast,
+    LayoutProfile,
+    forecast_layout,
+)
+from scavenger.planning.layouts import (
+    LayoutRange,
+    first_modules,
+    forecast_best,
+    missing_memory,
+)
+from scavenger.stack import EAGER_NAME, Stack, StackFactors, StackOption
+
+MAX_SEARCHED = 6  # layouts of one job: each takes two probes to be known
+# Of a normal distribution, the 80 % interval ends at so many standard deviations.
+DEVIATIONS_OF_INTERVAL: Final = 1.2816
+DEVIATION: Final = math.log(UNCERTAINTY) / DEVIATIONS_OF_INTERVAL
+MAX_FACTOR: Final = 20.0  # a forecast beyond it is no more than "much longer"
+CHECKPOINT_SECONDS: Final = 1.0  # to write and read the state of a change of layout
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutSearch:
+    """Which layouts a job may use.
+
+    Attributes:
+        considered: Which stages, shards and parts of data are looked at.
+        micro_batches: Parts of a local batch in pipelines; None for the best number.
+        process_memory_bytes: Memory that each process has; None for what the profile says.
+    """
+
+    considered: LayoutRange = field(default_factory=LayoutRange)
+    micro_batches: int | None = None
+    process_memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLayouts:
+    """The layouts that a job's search looks at.
+
+    Attributes:
+        options: The same as stacks, the one that is expected to be best first; none if none fits.
+        refused: Why others are not looked at.
+        conclusion: In a sentence, what the profile says.
+    """
+
+    options: tuple[StackOption, ...]
+    refused: Mapping[Layout, str]
+    conclusion: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A layout that fits, with what it takes for the smallest and the largest local batch."""
+
+    layout: Layout
+    small: LayoutForecast
+    large: LayoutForecast
+    most_local_batch: float
+
+    @property
+    def seconds(self) -> float:
+        """Mean seconds, by which candidates are ordered."""
+        return math.sqrt(self.small.seconds * self.large.seconds)
+
+    def surely_beats(self, other: _Candidate) -> bool:
+        """Whether it is faster with small and large batches, whatever the forecasts miss."""
+        return self.most_local_batch >= other.most_local_batch and all(
+            own.seconds_high < its.seconds_low
+            for own, its in ((self.small, other.small), (self.large, other.large))
+        )
+
+
+def find_layouts(
+    profile: LayoutProfile, search: LayoutSearch, local_batches: Sequence[int]
+) -> FoundLayouts:
+    """Return the layouts of a model that are worth looking at.
+
+    Args:
+        profile: The model, its link inside a machine, and its machines.
+        search: What the job allows.
+        local_batches: Samples that a worker may have to train on, ascending, at least one.
+    """
+    if search.process_memory_bytes is not None:
+        whole = search.process_memory_bytes * profile.processes_per_machine
+        profile = replace(profile, machine_memory_bytes=whole)
+    found: list[_Candidate] = []
+    refused: dict[Layout, str] = {}
+    for layout in search.considered:
+        outcome = _look_at(profile, search, layout, local_batches)
+        if isinstance(outcome, str):
+            refused[layout] = outcome
+        else:
+            found.append(outcome)
+    kept = [each for each in found if not any(o.surely_beats(each) for o in found)]
+    kept.sort(key=lambda each: (each.seconds, each.layout))
+    kept = _with_first(kept)[:MAX_SEARCHED]
+    unlimited = replace(profile, machine_memory_bytes=math.inf)
+    small, large = (forecast_layout(unlimited, PLAIN, 1, local_batches[end]) for end in (0, -1))
+    assert small is not None
+    assert large is not None
+    options = tuple(_option(profile, each, (small, large)) for each in kept)
+    return FoundLayouts(options, refused, _conclude(kept, refused))
+
+
+def _look_at(
+    profile: LayoutProfile, search: LayoutSearch, layout: Layout, local_batches: Sequence[int]
+) -> _Candidate | str:
+    """Return a layout with its best micro-batches and cuts, or why there are none."""
+    hosted = profile.processes_per_machine
+    if layout.processes > hosted:
+        return f"a machine hosts {hosted} of the {layout.processes} processes of a worker"
+    best: LayoutForecast | str = ""
+    for batch in reversed(
+        local_batches[: len(local_batches) // 2 + 1]
+    ):  # the middle one, if it fits
+        best = _best_parts(profile, search, layout, batch)
+        if isinstance(best, LayoutForecast):
+            break
+    if isinstance(best, str):
+        return best
+    chosen, starts = best.layout, [stage.first for stage in best.stages[1:]]
+    fitting = [batch for batch in local_batches if _forecast(profile, chosen, batch) is not None]
+    unlimited = replace(profile, machine_memory_bytes=math.inf)
+    small, large = (_forecast(unlimited, chosen, local_batches[end]) for end in (0, -1))
+    assert small is not None
+    assert large is not None
+    return _Candidate(
+        replace(chosen, cuts=first_modules(profile, starts)),
+        small,
+        large,
+        math.inf if fitting[-1] == local_batches[-1] else float(fitting[-1]),
+    )
+
+
+def _best_parts(
+    profile: LayoutProfile, search: LayoutSearch, layout: Layout, batch: int
+) -> LayoutForecast | str:
+    """Return the layout with the fastest number of micro-batches that fits, or why none does."""
+    if search.micro_batches is None or layout.pipeline == 1:
+        return forecast_best(profile, layout, layout.processes, _divisible(layout, batch))
+    given = replace(layout, micro_batches=search.micro_batches)
+    why = profile.objection(given)
+    if why is not None:
+        return why
+    found, cut = _forecast(profile, given, batch), _cut_for(given, batch)
+    return found or missing_memory(profile, cut, cut.processes, _divisible(layout, batch))
+
+
+def _forecast(profile: LayoutProfile, layout: Layout, batch: int) -> LayoutForecast | None:
+    """Forecast one worker; None if its processes' memory does not hold its part of the batch."""
+    cut = _cut_for(layout, batch)
+    return forecast_layout(profile, cut, cut.processes, _divisible(layout, batch))
+
+
+def _divisible(layout: Layout, batch: int) -> int:
+    """Return a batch that sharded processes can divide, the next larger one."""
+    return -(-batch // layout.shard) * layout.shard
+
+
+def _cut_for(layout: Layout, batch: int) -> Layout:
+    """Return a layout with as many micro-batches as divide a batch, as a worker cuts it."""
+    local = _divisible(layout, batch) // layout.shard
+    most = min(layout.micro_batches, local)
+    return replace(layout, micro_batches=next(m for m in range(most, 0, -1) if local % m == 0))
+
+
+def _with_first(candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """Put the layout first that a job starts with: the script as it is, unless another wins surely.
+
+    Its time was measured, those of others are foretold.
+    """
+    plain = next((each for each in candidates if each.layout.is_plain), None)
+    if plain is None:
+        return list(candidates)
+    best = candidates[0]
+    ends = (best.small, plain.small), (best.large, plain.large)
+    is_sure = all(own.seconds_high < its.seconds for own, its in ends)
+    first = best if is_sure else plain
+    return [first, *(each for each in candidates if each is not first)]
+
+
+def _option(
+    profile: LayoutProfile, candidate: _Candidate, alone: tuple[LayoutForecast, LayoutForecast]
+) -> StackOption:
+    """Return a layout as the search sees it."""
+    is_plain = candidate.layout.is_plain
+    own = _line(candidate.small, candidate.large)
+    script = _line(*alone)
+    variance = 0.0 if is_plain else DEVIATION**2
+    whole = math.sqrt(
+        candidate.small.seconds * candidate.large.seconds / alone[0].seconds / alone[1].seconds
+    )
+    fixed, per_sample = (
+        min(max(its / ours if its > 0 and ours > 0 else whole, 1 / MAX_FACTOR), MAX_FACTOR)
+        for its, ours in zip(own, script, strict=True)
+    )
+    return StackOption(
+        EAGER_NAME if is_plain else str(Stack(layout=candidate.layout)),
+        switch_seconds=profile.start_seconds + CHECKPOINT_SECONDS,
+        most_local_batch=candidate.most_local_batch,
+        expected=StackFactors(fixed, per_sample, ((variance, 0.0), (0.0, variance))),
+    )
+
+
+def _line(small: LayoutForecast, large: LayoutForecast) -> tuple[float, float]:
+    """Return seconds that no batch changes, and seconds per sample."""
+    apart = large.global_batch - small.global_batch
+    if apart == 0:
+        return 0.0, small.seconds / small.global_batch
+    per_sample = max((large.seconds - small.seconds) / apart, 0.0)
+    return max(small.seconds - per_sample * small.global_batch, 0.0), per_sample
+
+
+def _conclude(kept: Sequence[_Candidate], refused: Mapping[Layout, str]) -> str:
+    """Say which layout a job starts with, and why."""
+    if not kept:
+        named = [PLAIN, *(each for each in refused if not each.is_plain)]
+        why = "; ".join(f"{each}: {refused[each]}" for each in named[:3] if each in refused)
+        return f"no layout fits: {why}"
+    first = kept[0].layout
+    if not first.is_plain:
+        lacking = refused.get(PLAIN)
+        why = "it is surely faster" if lacking is None else f"{PLAIN} does not fit: {lacking}"
+        return f"the job starts with {first}, since {why}"
+    if len(kept) == 1:
+        return "data parallelism alone is the fastest: no process needs to share a model"
+    others = ", ".join(str(each.layout) for each in kept[1:])
+    return f"the job starts with {first}; a probe may show that {others} is faster"
