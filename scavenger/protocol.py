@@ -19,8 +19,9 @@ from pydantic import AwareDatetime
 from scavenger.cluster import ClusterConfig
 from scavenger.layout import PLAIN, Layout
 from scavenger.learning_rate import LearningRateScaling
+from scavenger.measurement.layout_profile import LayoutProfile
 from scavenger.measurement.steps import FINITE_FLOATS, Count, StepColumns
-from scavenger.stack import EAGER_NAME, Stack, StackCheck
+from scavenger.stack import EAGER_NAME, MAX_REFUSAL_LENGTH, Stack, StackCheck
 
 ProcessExitCode = Annotated[int, Ge(-255), Le(255)]
 ShortText = Annotated[str, MaxLen(256), Predicate(str.isprintable)]
@@ -151,6 +152,8 @@ class Directive:
         correction: Factor on what provisional generations counted as progress, once the noise has
             settled; it applies once to all of it.
         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
+        layout: How the processes of each worker share the model, as ``Layout`` writes it; empty
+            where they do as they were started. Workers that do otherwise start again.
     """
 
     generation: int
@@ -176,11 +179,14 @@ class Directive:
     is_provisional: bool = False
     correction: float = 1.0
     nan_guard: bool = False
+    layout: str = ""
 
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:
             raise ValueError(f"{len(self.members)} members for {self.config}")
         Stack.parse(self.config.stack)
+        if self.layout:
+            Layout.parse(self.layout)
         if self.repairs:
             object.__setattr__(self, "fence", self.generation)
 
@@ -403,6 +409,7 @@ class WorkerSpec:
         stack: The stack it will probably compute with, to be rehearsed before it says hello.
         local_batch: Samples to rehearse with; 0 for no rehearsal.
         layout: How the processes of the worker share the model.
+        profile: Whether the machine is to profile the model first, and to ask for the layout then.
     """
 
     role: Role = "worker"
@@ -421,10 +428,46 @@ class WorkerSpec:
     stack: str = EAGER_NAME
     local_batch: int = 0
     layout: Layout = PLAIN
+    profile: bool = False
 
     def __post_init__(self) -> None:
         if self.role == "worker" and not self.command:
             raise ValueError("a worker needs a command")
+
+
+MAX_BLOCKS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileReport:
+    """What a machine measured of the model that it is to train.
+
+    Attributes:
+        worker: The worker of that machine.
+        profile: The profile; None where the model could not be profiled.
+        failure: Why it could not be, in a sentence; empty where it was.
+    """
+
+    worker: ShortText
+    profile: LayoutProfile | None
+    failure: Annotated[str, MaxLen(MAX_REFUSAL_LENGTH)] = ""
+
+    def __post_init__(self) -> None:
+        if self.profile is not None and len(self.profile.blocks) > MAX_BLOCKS:
+            raise ValueError(f"{len(self.profile.blocks)} blocks, more than {MAX_BLOCKS}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileReply:
+    """How the processes of a machine are to share its model.
+
+    Attributes:
+        layout: The layout.
+        refusal: Why none fits, in a sentence; empty where one does.
+    """
+
+    layout: Layout = PLAIN
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,8 @@ class WorkerEnv:
         layout: How the processes of this worker share the model, as `Layout` writes it.
         position: Which of these processes this is, from 0; the first one leads.
         processes: Directory where they meet; None where there is one process.
+        next_layout: File where the first process writes the layout it is to be started again in;
+            None where nothing would start it.
         ca: File with the certificate authority of the controller; None trusts the system's.
     """
 
@@ -97,6 +99,7 @@ class WorkerEnv:
     layout: str = str(PLAIN)
     position: int = 0
     processes: str | None = None
+    next_layout: str | None = None
     ca: str | None = None
 
     def to_env(self) -> dict[str, str]:

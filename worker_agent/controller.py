@@ -27,6 +27,8 @@ from scavenger.protocol import (
     Hello,
     InterruptionNotice,
     LogBatch,
+    ProfileReply,
+    ProfileReport,
     Reply,
     StepReport,
     VmLease,
@@ -53,6 +55,7 @@ _REPLY = TypeAdapter(Reply)
 _LEASE = TypeAdapter(VmLease)
 _UPLOAD, _TARGET = TypeAdapter(CheckpointUpload), TypeAdapter(UploadTarget)
 _NEWEST, _TROUBLE = TypeAdapter(NewestCheckpoint), TypeAdapter(CheckpointTrouble)
+_PROFILE, _LAYOUT = TypeAdapter(ProfileReport), TypeAdapter(ProfileReply)
 _ENROL, _ENROLLED = TypeAdapter(EnrolmentRequest), TypeAdapter(EnrolmentReply)
 
 
@@ -86,6 +89,10 @@ class ControllerClient:
     def hello(self, hello: Hello) -> Reply:
         """Announce that this worker is up and can join a generation."""
         return _parse(_REPLY, self._post("hello", _HELLO.dump_json(hello)))
+
+    def send_profile(self, report: ProfileReport) -> ProfileReply:
+        """Report what was measured of the model; the reply says how processes share it."""
+        return _parse(_LAYOUT, self._post("profile", _PROFILE.dump_json(report)))
 
     def report(self, report: StepReport) -> Reply:
         """Send measurements; the reply contains the newest Directive."""

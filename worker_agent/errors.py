@@ -105,6 +105,18 @@ class ChangeAborted(AgentError):
     """A change was cancelled before any member left the generation; continue in it."""
 
 
+class LayoutChanged(AgentError):
+    """The processes of the workers are to share the model in another way: start them again so.
+
+    Attributes:
+        layout: The other way, as ``Layout`` writes it.
+    """
+
+    def __init__(self, layout: str) -> None:
+        super().__init__(f"the workers go on with {layout}")
+        self.layout = layout
+
+
 class StateRefused(AgentError):
     """A state cannot be saved or sent to other workers, or does not fit this model.
 

@@ -128,6 +128,15 @@ def training_environment(worker: WorkerEnv, variables: Mapping[str, str]) -> dic
         worker: The variables of ours, in place of those that this machine booted with.
         variables: What the job adds, secrets among it.
     """
+    return user_environment(variables) | worker.to_env()
+
+
+def user_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the user's command without a job: nothing of ours but its own.
+
+    Args:
+        variables: What the job adds, secrets among it.
+    """
     booted_with = {variable(each) for each in fields(WorkerEnv)}
     inherited = {name: text for name, text in os.environ.items() if name not in booted_with}
-    return {"OMP_NUM_THREADS": "1"} | inherited | dict(variables) | worker.to_env()
+    return {"OMP_NUM_THREADS": "1"} | inherited | dict(variables)

@@ -27,7 +27,8 @@ from scavenger.cli.output import (
     word_column,
 )
 from scavenger.errors import DocumentProblem, NothingFeasible
-from scavenger.models.layout_time import LAYOUT_PROFILE, LayoutForecast, LayoutProfile
+from scavenger.measurement.layout_profile import LAYOUT_PROFILE, LayoutProfile
+from scavenger.models.layout_time import LayoutForecast
 from scavenger.planning.layouts import (
     GIB,
     LayoutPlan,

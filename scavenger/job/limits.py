@@ -126,9 +126,7 @@ LayoutCounts = Annotated[
     ),
     PlainSerializer(_write_counts, return_type=int | str | list[int], when_used="json"),
 ]
-_PARTS: TypeAdapter[int] = TypeAdapter(
-    Annotated[int, Strict(), Field(ge=1, le=MAX_MICRO_BATCHES)]
-)
+_PARTS: TypeAdapter[int] = TypeAdapter(Annotated[int, Strict(), Field(ge=1, le=MAX_MICRO_BATCHES)])
 
 
 def _read_parts(value: object) -> int | Literal["auto"]:
@@ -242,7 +240,13 @@ def _read_layout(value: object) -> object:
     """Read ``auto`` and ``1``, which stand for mappings."""
     if value == "auto":
         return dict(AUTOMATIC_LAYOUT)
-    return {} if value == 1 and not isinstance(value, bool) else require_value(value)
+    if value == 1 and not isinstance(value, bool):
+        return {}
+    if not isinstance(value, dict | LayoutSpec | None):
+        raise ValueError(
+            f"must be auto, 1 or a mapping, got {show_value(value)}: write e.g. {{pipeline: 1..4}}"
+        )
+    return require_value(value)
 
 
 def check_cuts(cuts: tuple[str, ...], stages: int) -> None:

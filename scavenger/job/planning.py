@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from scavenger.cluster import ConfigSpace
 from scavenger.job.spec import JobSpec, WeightedObjective
 from scavenger.learning_rate import prior_kappa
+from scavenger.measurement.layout_profile import LayoutProfile
 from scavenger.measurement.profiling import Observation
 from scavenger.models.epochs import Kappa
 from scavenger.planning.constrained_objective import ConstrainedObjective
+from scavenger.planning.layout_search import FoundLayouts, LayoutSearch, find_layouts
 from scavenger.planning.objective import Objective
 from scavenger.planning.objectives import make_objective
 from scavenger.planning.state import PlanningState, ProbeOverhead
@@ -34,6 +37,7 @@ def planning_state(
     drifted_noise_scale: float | None = None,
     metric_history: tuple[tuple[float, float], ...] = (),
     stack_checks: Sequence[StackCheck] = (),
+    profile: LayoutProfile | None = None,
 ) -> PlanningState:
     """Put what a job document says beside what is known of the job.
 
@@ -52,11 +56,13 @@ def planning_state(
         drifted_noise_scale: φ in samples that its probes' had drifted to; None while theirs holds.
         metric_history: Reference epochs and value of the target's metric so far, ascending.
         stack_checks: What its workers found out about stacks.
+        profile: Profile of its model; None where no layouts are searched, or as long as no machine
+            has made one.
     """
     stop, rule = spec.stop_rule, spec.learning_rate_scaling.rule
     is_counted = isinstance(stop, StopAtProgress)
     return PlanningState(
-        space=usable_space(spec, stack_checks, observations),
+        space=usable_space(spec, stack_checks, observations, profile),
         objective=objective_within_limits(spec),
         observations=tuple(observations),
         stored=stored,
@@ -127,6 +133,27 @@ def layout_of(spec: JobSpec) -> str:
     return "" if spec.layout.is_plain else str(spec.layout).replace("=", "")  # which they quote
 
 
+def layouts_of(spec: JobSpec, profile: LayoutProfile) -> FoundLayouts | None:
+    """Return the layouts that a job's search looks at; None where it searches none."""
+    search, space = spec.limits.layout_search, spec.space
+    if search is None:
+        return None
+    parts = {
+        -(-batch // workers)
+        for workers in space.workers
+        for batch in space.global_batches
+        if batch >= workers
+    }
+    return _find_layouts(profile, search, tuple(sorted(parts)))
+
+
+@lru_cache(maxsize=1024)  # every tick and every page asks for every job
+def _find_layouts(
+    profile: LayoutProfile, search: LayoutSearch, local_batches: tuple[int, ...]
+) -> FoundLayouts:
+    return find_layouts(profile, search, local_batches)
+
+
 def framework_of(spec: JobSpec, told: str = "") -> str:
     """Say what trains, as signatures name it: empty for PyTorch.
 
@@ -139,9 +166,18 @@ def framework_of(spec: JobSpec, told: str = "") -> str:
 
 
 def usable_space(
-    spec: JobSpec, checks: Sequence[StackCheck], observations: Sequence[Observation]
+    spec: JobSpec,
+    checks: Sequence[StackCheck],
+    observations: Sequence[Observation],
+    profile: LayoutProfile | None = None,
 ) -> ConfigSpace:
-    """Return the grid with the stacks that no worker refused, within what their rounding allows."""
+    """Return the grid with the stacks that no worker refused, within what their rounding allows.
+
+    Where layouts are searched they are the stacks, those that the model's profile speaks for.
+    """
+    found = None if profile is None else layouts_of(spec, profile)
+    if found is not None:
+        return replace(spec.space, stacks=found.options) if found.options else spec.space
     if not checks:
         return spec.space
     settled = [o.indicators.noise_scale for o in observations if o.has_settled_noise]

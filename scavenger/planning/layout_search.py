@@ -13,12 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scavenger.layout import PLAIN, Layout
-from scavenger.models.layout_time import (
-    UNCERTAINTY,
-    LayoutForecast,
-    LayoutProfile,
-    forecast_layout,
-)
+from scavenger.measurement.layout_profile import LayoutProfile
+from scavenger.models.layout_time import UNCERTAINTY, LayoutForecast, forecast_layout
 from scavenger.planning.layouts import (
     LayoutRange,
     first_modules,
@@ -80,7 +76,7 @@ class _Candidate:
         return math.sqrt(self.small.seconds * self.large.seconds)
 
     def surely_beats(self, other: _Candidate) -> bool:
-        """Whether it is faster with small and large batches, whatever the forecasts miss."""
+        """Whether it is faster with small and large batches, even at the ends of both intervals."""
         return self.most_local_batch >= other.most_local_batch and all(
             own.seconds_high < its.seconds_low
             for own, its in ((self.small, other.small), (self.large, other.large))

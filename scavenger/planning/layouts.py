@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scavenger.layout import PLAIN, Layout
-from scavenger.models.layout_time import LayoutForecast, LayoutProfile, forecast_layout
+from scavenger.measurement.layout_profile import LayoutProfile
+from scavenger.models.layout_time import LayoutForecast, forecast_layout
 from scavenger.models.partition import Layer, Partition, PartitionLimits, partition_chain
 
 GIB = 2**30

@@ -33,6 +33,7 @@ class EventKind(StrEnum):
     NOT_FINITE = "not_finite"
     STACK_REFUSED = "stack_refused"
     CACHE_UNUSABLE = "cache_unusable"
+    LAYOUTS = "layouts"
     HELLO = "hello"
     EXIT = "exit"
     RESTART = "restart"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection
 
-from scavenger.layout import PLAIN
-from scavenger.protocol import Role, WorkerSpec
+from scavenger.job.planning import layouts_of, signature_of
+from scavenger.layout import PLAIN, Layout
+from scavenger.protocol import ProfileReply, ProfileReport, Role, WorkerSpec
 from scavenger.stack import Stack
 from service.api.dependencies import AppState
 from service.api.problems import ApiProblem
 from service.clouds.storage import CheckpointStorage, checkpoint_settings
-from service.db import jobs, vms
+from service.db import directives, jobs, layout_profiles, vms
 from service.db.jobs import StoredJob, record_event
+from service.db.layout_profiles import StoredProfile
 
 ENROLMENT_WINDOW = timedelta(minutes=10)
 
@@ -72,6 +75,75 @@ def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> Worke
         layout=job.spec.layout if role == "worker" else PLAIN,
         **rehearsal_of(job, role),
     )
+
+
+def with_layout(
+    connection: Connection, app_state: AppState, job: StoredJob, worker: WorkerSpec, now: datetime
+) -> WorkerSpec:
+    """Let a machine start in the layout that its job is in, or profile the model for one."""
+    if job.spec.limits.layout_search is None or worker.role != "worker":
+        return worker
+    known = layout_profiles.of_jobs(connection, [job.id]).get(job.id)
+    if known is None:
+        signature = signature_of(job.spec, app_state.machine_type, job.framework)
+        known = layout_profiles.newest(connection, job.project, signature)
+        if known is None:
+            return replace(worker, profile=True)
+        layout_profiles.record(connection, job.id, job.project, signature, known, now)
+    reply = layout_to_start_in(connection, job, known)
+    if reply.refusal:  # which it is told once it asks
+        return replace(worker, profile=True)
+    return replace(worker, layout=reply.layout)
+
+
+def store_profile(
+    connection: Connection,
+    app_state: AppState,
+    job: StoredJob,
+    message: ProfileReport,
+    now: datetime,
+) -> ProfileReply:
+    """Store what a machine measured of the model, and say in which layout it starts."""
+    signature = signature_of(job.spec, app_state.machine_type, job.framework)
+    given = StoredProfile(message.profile, message.failure)
+    is_new = layout_profiles.record(connection, job.id, job.project, signature, given, now)
+    known = layout_profiles.of_jobs(connection, [job.id])[job.id]
+    reply = layout_to_start_in(connection, job, known)
+    if is_new:
+        record_event(connection, job.id, now, "layouts", *describe_layouts(job, known, reply))
+    return reply
+
+
+def layout_to_start_in(
+    connection: Connection, job: StoredJob, known: StoredProfile
+) -> ProfileReply:
+    """Return the layout that a job is in, or else the one that its profile speaks for."""
+    published = directives.newest(connection, job.id)
+    if published is not None and published[0].layout:
+        return ProfileReply(Layout.parse(published[0].layout))
+    found = None if known.profile is None else layouts_of(job.spec, known.profile)
+    if found is None:
+        if job.spec.limits.process_gib is None:
+            return ProfileReply()
+        return ProfileReply(
+            refusal="nothing tells whether the model fits limits.process_gib, since "
+            f"{known.failure}: leave it out, or let the script take 2 steps or more"
+        )
+    if not found.options:
+        return ProfileReply(refusal=found.conclusion)
+    return ProfileReply(found.options[0].layout)
+
+
+def describe_layouts(
+    job: StoredJob, known: StoredProfile, reply: ProfileReply
+) -> tuple[str, dict[str, Any]]:
+    """Say what a profile tells of layouts, for an event."""
+    found = None if known.profile is None else layouts_of(job.spec, known.profile)
+    if found is None:
+        why = f"the model was not profiled, so it is shared by no processes: {known.failure}"
+        return why, {"layouts": []}
+    named = [str(option.layout) for option in found.options]
+    return found.conclusion, {"layouts": named, "starts": str(reply.layout) if named else None}
 
 
 def rehearsal_of(job: StoredJob, role: Role) -> dict[str, Any]:

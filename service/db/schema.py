@@ -413,6 +413,19 @@ stack_checks = Table(
     finite_constraint("memory_share"),
 )
 
+# What a machine measured of a job's model, or why it could not: written by the agent endpoint.
+layout_profiles = Table(
+    "layout_profiles",
+    metadata,
+    job_column(primary_key=True),
+    Column("project", Text, nullable=False),
+    Column("signature", Text, nullable=False),
+    Column("profile", JSONB(none_as_null=True)),
+    Column("failure", Text, nullable=False),
+    moment_column("at", nullable=False),
+    Index(None, "project", "signature", "at"),
+)
+
 # The curve each choice was made from, for ever (a trigger): written by the reconciler.
 curves = Table(
     "curves",

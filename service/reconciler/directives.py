@@ -8,6 +8,7 @@ from dataclasses import replace
 from scavenger.cluster import ClusterConfig
 from scavenger.planning.decision import progress_per_iteration
 from scavenger.protocol import Directive, Member
+from scavenger.stack import Stack
 from service.state.job_state import JobState
 
 TRAIN_SPLIT_EVERY = 25
@@ -47,7 +48,15 @@ def next_directive(
         is_provisional=not is_settled,
         correction=progress_correction(state) if is_settled else 1.0,
         nan_guard=state.job.spec.nan_guard == "on",
+        layout=layout_of_workers(state, config),
     )
+
+
+def layout_of_workers(state: JobState, config: ClusterConfig) -> str:
+    """Return how processes share the model, for workers to compare; empty if that never changes."""
+    if state.job.spec.limits.layout_search is None:
+        return ""
+    return str(Stack.parse(config.stack).layout)
 
 
 def progress_correction(state: JobState) -> float:
@@ -85,8 +94,9 @@ def surviving_members(state: JobState, directive: Directive) -> tuple[Member, ..
     stayed = tuple(
         member for member in directive.members if member.worker not in state.departed_members
     )
-    back = (worker for worker in state.ready_workers if worker.worker in again)
-    return (*stayed, *(Member(worker.worker, worker.address) for worker in back))
+    back = {worker.worker: worker for worker in state.ready_workers if worker.worker in again}
+    ranked = (back[member.worker] for member in directive.members if member.worker in back)
+    return (*stayed, *(Member(worker.worker, worker.address) for worker in ranked))
 
 
 def choose_members(state: JobState, workers: int) -> tuple[Member, ...]:

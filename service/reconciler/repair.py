@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scavenger.protocol import Directive
 from scavenger.schemas.jobs import JobPhase
 from service.db.workers import WorkerRow
-from service.reconciler.actions import Action, Finish, PublishDirective, Terminate
+from service.reconciler.actions import Action, Finish, Idle, PublishDirective, Terminate
 from service.reconciler.directives import (
     choose_members,
     next_directive,
@@ -111,9 +113,33 @@ def leave_lost_behind(state: JobState, directive: Directive) -> Action | None:
     survivors = surviving_members(state, directive)
     if not survivors:
         return None
+    if directive.layout and is_starting_again(state, directive):
+        return Idle(f"waiting for the workers to start again with {directive.layout}")
     config = shrink_config(state, directive.config, len(survivors))
     why = f"{loss_reason(state)} with {config}"
-    return PublishDirective(next_directive(state, config, survivors, why, repairs=True), why)
+    again = next_directive(state, config, survivors, why, repairs=True)
+    if not state.lost_members and config == directive.config:  # what they were told still holds
+        again = replace(
+            again,
+            purpose=directive.purpose,
+            split_every=directive.split_every,
+            report_after=directive.report_after,
+        )
+    return PublishDirective(again, why)
+
+
+def is_starting_again(state: JobState, directive: Directive) -> bool:
+    """Whether a member still is in the layout before, or its process is not up in the next one.
+
+    Those that are back wait: without the leader they would begin from an older checkpoint.
+    """
+    if has_entry_timed_out(state):
+        return False
+    gone = (*state.lost_members, *state.released_members)
+    members = [worker for worker in state.member_workers if worker.worker not in gone]
+    return all(worker.generation < directive.generation for worker in members) and any(
+        worker.generation > 0 or not worker.is_up for worker in members
+    )
 
 
 def loss_reason(state: JobState) -> str:
@@ -151,7 +177,9 @@ def is_broken(state: JobState) -> bool:
 def hung_members(state: JobState) -> tuple[str, ...]:
     """Members that have said nothing for long while another still speaks, or all for longer."""
     alive = [vm.id for vm in state.live_worker_vms if vm.id in state.member_ids]
-    silent = tuple(worker for worker in alive if state.is_silent(worker))
+    # A process that starts again has longer to say hello.
+    starting = {worker.worker for worker in state.member_workers if not worker.is_up}
+    silent = tuple(w for w in alive if state.is_silent(w) and w not in starting)
     if len(silent) < len(alive):
         return silent
     return silent if are_all_silent(state, silent) else ()

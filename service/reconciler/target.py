@@ -40,7 +40,7 @@ def start_config_decision(state: JobState) -> Probe | KeepConfig | None:
     is described by no law, so nothing is measured.
     """
     spec = state.job.spec
-    start = spec.space.start
+    start = state.knowledge.space.start
     if not spec.strategy.is_searched:
         name = spec.strategy.name
         return KeepConfig(start, f"{name} is not searched: training on {start}")

@@ -22,6 +22,7 @@ from scavenger.stack import StackCheck
 from service.db import (
     directives,
     jobs,
+    layout_profiles,
     measurements,
     orders,
     stored_models,
@@ -30,6 +31,7 @@ from service.db import (
     workers,
 )
 from service.db.jobs import StoredJob
+from service.db.layout_profiles import StoredProfile
 from service.db.measurements import SettledProbe
 from service.state.job_state import JobState, running_machines
 from service.state.orders import Standing, fold_orders
@@ -111,7 +113,9 @@ def load_job_states(
         drifted = measurements.newest_drifts(connection, ids)
         with_stacks = [job.id for job in planned if len(job.spec.space.stacks) > 1]
         checks = measurements.stack_checks_of_jobs(connection, with_stacks) if with_stacks else {}
-        known = load_knowledge(connection, machine_type, planned, probes, checks)
+        searched = [job.id for job in planned if job.spec.limits.layout_search is not None]
+        profiles = layout_profiles.of_jobs(connection, searched) if searched else {}
+        known = load_knowledge(connection, machine_type, planned, probes, checks, profiles)
     else:
         probes, drifted = dict.fromkeys(ids, ()), {}
         known = {job.id: planning_state(job.spec, (), None) for job in planned}
@@ -217,6 +221,7 @@ def load_knowledge(
     wanted: Sequence[StoredJob],
     probes: Mapping[str, tuple[SettledProbe, ...]],
     checks: Mapping[str, tuple[StackCheck, ...]],
+    profiles: Mapping[str, StoredProfile],
 ) -> Mapping[str, PlanningState]:
     """Return what probes and earlier jobs of its project tell about each job, by job."""
     signatures = {job.id: signature_of(job.spec, machine_type, job.framework) for job in wanted}
@@ -245,6 +250,7 @@ def load_knowledge(
             framework=job.framework,
             metric_history=history.get(job.id, ()),
             stack_checks=checks.get(job.id, ()),
+            profile=profiles[job.id].profile if job.id in profiles else None,
         )
         for job in wanted
     }

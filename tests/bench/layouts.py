@@ -22,7 +22,8 @@ from torch import nn
 from torch.optim import SGD
 
 from scavenger.layout import PLAIN, Layout
-from scavenger.models.layout_time import LayoutProfile, forecast_layout
+from scavenger.measurement.layout_profile import LayoutProfile
+from scavenger.models.layout_time import forecast_layout
 from tests.conductor import Conductor
 from tests.integration.shared import start_with
 from worker_agent.pytorch.block_profile import profile_call

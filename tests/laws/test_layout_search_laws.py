@@ -12,9 +12,10 @@ import pytest
 
 from scavenger.cluster import ClusterConfig, ConfigSpace, config_columns
 from scavenger.layout import PLAIN, Layout
+from scavenger.measurement.layout_profile import BlockProfile, LayoutProfile, LinkSpeed
 from scavenger.models.epochs import EpochsLaw
 from scavenger.models.iteration_time import StepTimeLaw
-from scavenger.models.layout_time import BlockProfile, LayoutProfile, LinkSpeed, forecast_layout
+from scavenger.models.layout_time import forecast_layout
 from scavenger.models.performance import PerformanceModel
 from scavenger.offline.simulator.jobs import ModelTruth, SyntheticJob, TimingJitter
 from scavenger.offline.simulator.simulation import ResizeOverheads, SimulationOutcome, simulate

@@ -11,14 +11,8 @@ import numpy as np
 import pytest
 
 from scavenger.layout import Layout
-from scavenger.models.layout_time import (
-    BlockProfile,
-    LayoutForecast,
-    LayoutProfile,
-    LinkSpeed,
-    StageForecast,
-    forecast_layout,
-)
+from scavenger.measurement.layout_profile import BlockProfile, LayoutProfile, LinkSpeed
+from scavenger.models.layout_time import LayoutForecast, StageForecast, forecast_layout
 from scavenger.planning.layouts import LayoutRange, forecast_layouts
 
 FREE = LinkSpeed(0.0, 1e30)

@@ -584,8 +584,28 @@ SECRET = (
             "limits.layout.pipeline: must be at least 1, got 0",
         ),
         (
+            {"limits": {"layout": {"pipeline": "1..4", "cuts": ["c"]}}},
+            "limits.layout.cuts: belong to one number of stages: write pipeline: 2, or leave them",
+        ),
+        (
+            {"limits": {"layout": {"pipeline": "1..64", "tensor": "1..64"}}},
+            "limits.layout: pipeline, tensor and shard make 4096 layouts, more than 256: allow fe",
+        ),
+        (
+            {"limits": {"layout": {"pipeline": 2, "micro_batches": "all"}}},
+            'limits.layout.micro_batches: must be auto or a whole number, got "all"',
+        ),
+        (
+            {"limits": {"process_gib": 16.0}},
+            "limits.process_gib: is the memory that layouts share: write layout: auto beside it",
+        ),
+        (
+            {"limits": {"layout": {"pipeline": 2, "cuts": ["c"]}, "process_gib": 16.0}},
+            "limits.process_gib: lets a profile of the model say where it is cut: leave layout.cu",
+        ),
+        (
             {"limits": {"layout": 2}},
-            "limits.layout: must be a mapping, got 2: write e.g. {pipeline: 2, micro_batches: 4}",
+            "limits.layout: must be auto, 1 or a mapping, got 2: write e.g. {pipeline: 1..4}",
         ),
         (
             {"limits": CUT, "strategy": "parameter_server"},

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from scavenger.models.layout_time import LAYOUT_PROFILE, LinkSpeed
+from scavenger.measurement.layout_profile import LAYOUT_PROFILE, LinkSpeed
 from worker_agent.launcher.inspection import inspect, own_command
 
 GIGABIT = 1e9 / 8
@@ -40,6 +40,8 @@ def profile(arguments: Sequence[str]) -> NoReturn:
     seconds = sum(block.fixed_seconds for block in found.blocks)
     added = sum(block.seconds_per_sample for block in found.blocks)
     size = sum(block.weight_bytes for block in found.blocks) / 2**20
+    if options.quiet:
+        sys.exit(0)
     print(
         f"{options.out}: {len(found.blocks)} blocks, {size:.4g} MiB of weights, "
         f"{1e3 * seconds:.3g} ms and {1e3 * added:.3g} ms for each sample"
@@ -72,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--latency-ms", type=_positive, default=0.1, help="Latency between machines."
     )
+    parser.add_argument("--quiet", action="store_true", help="Print nothing of the profile.")
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, help="The training command and its arguments."
     )

@@ -6,6 +6,7 @@ no batch changes. The profile is what ``scavenger plan --layouts`` reads.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+import psutil
 import torch
 from torch import Tensor, nn
 from torch._C._distributed_c10d import HashStore
@@ -28,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves
 
-from scavenger.models.layout_time import (
+from scavenger.measurement.layout_profile import (
     LAYOUT_PROFILE,
     USUAL_LINK,
     BlockProfile,
@@ -65,7 +67,7 @@ class BlockProfiler:
         self.report = report
         self.recorder: CallRecorder | None = None
         self.model: nn.Module | None = None
-        self.steps = 0
+        self.steps, self.first_step_at = 0, 0.0
         self.hooks: list[Any] = []
 
     def listen(self) -> None:
@@ -84,6 +86,7 @@ class BlockProfiler:
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         recorder, self.steps = self.recorder, self.steps + 1
+        self.first_step_at = self.first_step_at or time.time()
         if recorder is None or self.model is None:
             return
         is_recorded = any(each is not None for each in recorder.cotangents)
@@ -99,7 +102,9 @@ class BlockProfiler:
             print("the first tensor that the model is given has no two samples", file=sys.stderr)
         else:
             whole = replace(call, batch=batch)
-            self._write(profile_call(self.model, whole, optimizer))
+            found = profile_call(self.model, whole, optimizer)
+            began = psutil.Process().create_time()
+            self._write(replace(found, start_seconds=max(self.first_step_at - began, 0.0)))
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(0)  # the script would go on for hours
@@ -151,14 +156,32 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
             )
         )
     slots, seconds = measure_optimizer(optimizer)
+    hosted, at_once, memory = machine_of(model)
     return LayoutProfile(
         tuple(without_empty_ends(profiles)),
         inside=measure_link(),
         across=USUAL_LINK,
+        processes_per_machine=hosted,
+        concurrent_processes=at_once,
+        machine_memory_bytes=memory,
         optimizer_slots=slots,
         optimizer_seconds=seconds,
         has_batch_statistics=any(isinstance(each, _BatchNorm) for each in model.modules()),
     )
+
+
+def machine_of(model: nn.Module) -> tuple[int, int, float]:
+    """Return processes that this machine hosts and that compute at once, and bytes for all.
+
+    On GPUs each has one of its own. On CPUs they share the cores, of which each takes as many as it
+    has threads, and memory, of which nothing tells how much is left.
+    """
+    if any(each.is_cuda for each in model.parameters()):
+        count = torch.cuda.device_count()
+        sizes = [torch.cuda.get_device_properties(n).total_memory for n in range(count)]
+        return count, count, float(min(sizes) * count)
+    cores = len(os.sched_getaffinity(0))
+    return cores, max(cores // torch.get_num_threads(), 1), math.inf
 
 
 def without_empty_ends(profiles: Sequence[BlockProfile]) -> list[BlockProfile]:

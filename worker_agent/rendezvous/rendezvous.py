@@ -89,8 +89,7 @@ class StoreRendezvous:
         except OSError as error:
             raise GenerationBroken(f"a newcomer does not answer: {error}") from error
         self._await_arrivals(directive, newcomers)
-        content = _DIRECTIVE.dump_json(directive).decode()
-        self.own.set(f"directive/{directive.generation}", content)
+        self.announce(directive)
 
     def fetch_announced_directive(self, generation: int, leader: Member) -> Directive:
         """Return the Directive that this leader announced for a generation.
@@ -136,6 +135,15 @@ class StoreRendezvous:
             raise ChangeAborted(f"generation {label} is cancelled: a member did not come")
         if verdict == VOID:
             raise GenerationBroken(f"generation {label} cannot be formed: a member did not come")
+
+    def cancel(self, directive: Directive) -> None:
+        """As host, let those that come to the barrier of a generation stay in the one before."""
+        self.own.set(f"verdict/{generation_label(directive)}", ABORT)
+
+    def announce(self, directive: Directive) -> None:
+        """As leader, let the others read a Directive."""
+        content = _DIRECTIVE.dump_json(directive).decode()
+        self.own.set(f"directive/{directive.generation}", content)
 
     def repair(self, directive: Directive) -> Directive | None:
         """Agree with the other survivors of a broken generation on its next revision.

@@ -77,6 +77,7 @@ class Checkpointer:
         self.taken_at = time.monotonic()
         self.waiting: tuple[TrainingSnapshot, CheckpointOrigin] | None = None
         self.is_writing = False
+        self.written: int | None = None
         self.is_closed = False
         self.logged: set[object] = set()
         self.changed = threading.Condition()
@@ -110,6 +111,13 @@ class Checkpointer:
             self.changed.notify_all()
         if replaced is not None:
             replaced[0].release()
+
+    def save(self, snapshot: TrainingSnapshot, generation: int, timeout: float) -> bool:
+        """Write a snapshot, and wait for it; whether it is on the disk."""
+        self.submit(snapshot, generation)
+        with self.changed:
+            self.changed.wait_for(lambda: self.waiting is None and not self.is_writing, timeout)
+            return self.written == snapshot.progress.iteration
 
     def newest(self) -> TrainingSnapshot | None:
         """Return the newest intact checkpoint; None when there is none to go on from."""
@@ -173,12 +181,15 @@ class Checkpointer:
             try:
                 snapshot.wait()
                 write_checkpoint(self.directory, snapshot, origin, keep=self.keep)
+                self.written = snapshot.progress.iteration
                 self.logged.clear()
             except (OSError, ValueError, MemoryError, RuntimeError) as error:
                 self._warn(error)
             finally:
                 snapshot.release()
-                self.is_writing = False
+                with self.changed:
+                    self.is_writing = False
+                    self.changed.notify_all()
 
     def _warn(self, error: Exception) -> None:
         """Log a failure, once per cause until a checkpoint succeeds."""

@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 from typing import assert_never
 
+from scavenger.layout import Layout
 from scavenger.protocol import CommandExit
 
 EXIT_NOT_STARTED = 127  # what a shell answers for a command it cannot run
@@ -48,6 +49,17 @@ class ExitedAfterTraining:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangesLayout:
+    """The command ended because its processes are to share the model in another way.
+
+    Attributes:
+        layout: The other way.
+    """
+
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
 class KilledForMemory:
     """The kernel killed a process of this machine because memory ran out."""
 
@@ -83,6 +95,7 @@ ExitReason = (
     | NotStarted
     | Unprepared
     | ExitedAfterTraining
+    | ChangesLayout
     | KilledForMemory
     | Stalled
     | Drained
@@ -109,7 +122,7 @@ class RunResult:
         match self.reason:
             case ExitedByItself():
                 return self.code < 0
-            case KilledForMemory() | Stalled():
+            case KilledForMemory() | Stalled() | ChangesLayout():
                 return True
             case NotStarted() | Unprepared() | ExitedAfterTraining() | Drained():
                 return False
@@ -124,6 +137,8 @@ class RunResult:
                 return quote_out_of_memory(self.tail) if self.code else ""
             case NotStarted():
                 return ""
+            case ChangesLayout(layout):
+                return f"its processes go on with {layout}"
             case Unprepared(why):
                 return f"{why}; the command was not started"
             case ExitedAfterTraining():

@@ -27,16 +27,18 @@ from scavenger.worker_env import WorkerEnv
 from worker_agent.controller import ControllerClient
 from worker_agent.errors import AgentError, ControllerRefused, ControllerUnreachable
 from worker_agent.heartbeat import HeartbeatPage
-from worker_agent.settings import read_settings, training_environment
+from worker_agent.settings import read_settings, training_environment, user_environment
 from worker_agent.state.bucket import open_bucket
 from worker_agent.supervisor.code import CodeDelivery, code_directory
 from worker_agent.supervisor.exit_reason import (
     EXIT_NOT_STARTED,
+    ChangesLayout,
     Drained,
     ExitedAfterTraining,
     RunResult,
     Unprepared,
 )
+from worker_agent.supervisor.layout import profiling_command, read_next_layout, read_report
 from worker_agent.supervisor.lifetime import LeaseKeeper, RestartBudget, ShutdownSignal
 from worker_agent.supervisor.log_lines import LogSender
 from worker_agent.supervisor.metadata import CloudNotice, NoticeWatcher, notice_source
@@ -101,7 +103,6 @@ def compose_worker_env(booted_with: WorkerEnv, enrolled: EnrolmentReply) -> Work
         checkpoint_store=worker.checkpoint_store,
         stack=worker.stack,
         local_batch=worker.local_batch,
-        layout=str(worker.layout),
     )
 
 
@@ -192,10 +193,49 @@ class Supervisor:
             result = self._run_once(setup, enrolled, context, PLAIN)
             if result is None or result.code or isinstance(result.reason, Drained):
                 return result and result.as_failed_setup()
+        layout = worker.layout
+        if worker.profile:
+            chosen = self._profile(command, enrolled, context)
+            if not isinstance(chosen, Layout):
+                return chosen
+            layout = chosen
         while True:
-            result = self._run_once(command, enrolled, context, worker.layout)
+            result = self._run_once(command, enrolled, context, layout)
             if result is None or not self._restart_is_due(result):
                 return result
+            if isinstance(result.reason, ChangesLayout):
+                layout = result.reason.layout
+
+    def _profile(
+        self, command: TrainingCommand, enrolled: EnrolmentReply, context: RunContext
+    ) -> Layout | RunResult | None:
+        """Profile the model and ask how to share it; how the machine ends if it is not to train."""
+        added = enrolled.worker.variables | enrolled.secrets
+        self._output.add_secrets(enrolled.secrets.values())
+        with TemporaryDirectory(prefix="scavenger-") as place:
+            report = Path(place) / "profile.json"
+            result = run_command(
+                profiling_command(command, report),
+                [user_environment(added)],
+                context,
+                tuple(enrolled.secrets.values()),
+            )
+            if result is None or isinstance(result.reason, Drained):
+                return result
+            message = read_report(self._settings.worker, result, report)
+        while self._may_continue():
+            try:
+                reply = self._controller.send_profile(message)
+            except ControllerRefused as error:
+                return RunResult(EXIT_NOT_STARTED, result.tail, Unprepared(str(error)))
+            except ControllerUnreachable as error:
+                log.warning("the profile was not sent and is retried: %s", error)
+                self._shutdown_signal.sleep(ENROL_RETRY)
+                continue
+            if reply.refusal:
+                return RunResult(EXIT_NOT_STARTED, result.tail, Unprepared(reply.refusal))
+            return reply.layout
+        return None
 
     def _start_mirror(self, enrolled: EnrolmentReply) -> CheckpointMirror | None:
         """Begin to copy checkpoints to the job's bucket, if it has one."""
@@ -231,18 +271,24 @@ class Supervisor:
         # The token may have been renewed since the last start.
         token = self._controller.token
         mine = compose_worker_env(self._settings, enrolled)
-        mine = replace(mine, token=token, heartbeat=context.page.path)
+        mine = replace(mine, token=token, heartbeat=context.page.path, layout=str(layout))
         added = enrolled.worker.variables | enrolled.secrets
         redacted = (token, enrolled.job_secret, enrolled.bundle_secret, *enrolled.secrets.values())
         self._output.add_secrets(redacted)
-        if layout.is_plain:
-            return run_command(command, [training_environment(mine, added)], context, redacted)
         with TemporaryDirectory(prefix="scavenger-") as place:
+            following = Path(place) / "next_layout"
+            mine = replace(mine, next_layout=str(following))
+            if not layout.is_plain:
+                mine = replace(mine, processes=place)
             each = [
-                training_environment(replace(mine, position=position, processes=place), added)
+                training_environment(replace(mine, position=position), added)
                 for position in range(layout.processes)
             ]
-            return run_command(command, each, context, redacted)
+            result = run_command(command, each, context, redacted)
+            asked = read_next_layout(following)
+        if result is None or asked is None:
+            return result
+        return replace(result, reason=ChangesLayout(asked))
 
     def _restart_is_due(self, result: RunResult) -> bool:
         """Decide on a restart; if there is one, tell the controller and wait for its time."""
@@ -252,7 +298,8 @@ class Supervisor:
         if self._shutdown_signal.is_received or not result.is_retryable:
             return False
         began = time.monotonic()
-        pause = self._restarts.next_delay(began)
+        is_asked_for = isinstance(result.reason, ChangesLayout)
+        pause = 0.0 if is_asked_for else self._restarts.next_delay(began)
         if pause is None:
             log.warning("the command is not started again: its restarts of this hour are used up")
             return False

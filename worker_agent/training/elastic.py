@@ -8,13 +8,15 @@ an iteration it does nothing.
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from scavenger.layout import Layout
 from scavenger.protocol import (
@@ -27,7 +29,7 @@ from scavenger.protocol import (
 )
 from scavenger.stack import Stack
 from scavenger.worker_env import WorkerEnv
-from worker_agent.errors import StateRefused
+from worker_agent.errors import LayoutChanged, StateRefused
 from worker_agent.frameworks import (
     BatchSlice,
     ControlFlags,
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+EXIT_STARTS_AGAIN = 75
+SAVE_TIMEOUT = 120.0  # for a checkpoint that a change of layout waits for
 CLOSE_TIMEOUT = 4.0  # with the time to close the group, an exit is at most 5 s late
 
 
@@ -84,8 +88,14 @@ class ElasticSession(JobSession[TrainingStrategy]):
     def _open_strategy(self, framework: Framework, context: StrategyContext) -> TrainingStrategy:
         rendezvous = StoreRendezvous(context.worker, self.settings.host, self._is_superseded)
         strategy = self._make_strategy(framework, rendezvous, context)
+        can_start_again = self.settings.next_layout is not None
         self.membership = Membership(
-            context.worker, strategy, self.reporter, lambda: self.is_leaving
+            context.worker,
+            strategy,
+            self.reporter,
+            lambda: self.is_leaving,
+            save=partial(self._save_now, strategy),
+            layout=self.settings.layout if can_start_again else "",
         )
         return strategy
 
@@ -228,6 +238,32 @@ class ElasticSession(JobSession[TrainingStrategy]):
         except StateRefused as error:
             log.warning("no checkpoint: %s", error)
 
+    def _save_now(self, strategy: TrainingStrategy) -> bool:
+        """Write a checkpoint, and wait for it; whether training can go on from it."""
+        if self.checkpointer is None:
+            return False
+        try:
+            snapshot = strategy.snapshot(self.progress)
+        except StateRefused as error:
+            log.warning("no checkpoint: %s", error)
+            return False
+        generation = self._current_directive.generation
+        return self.checkpointer.save(snapshot, generation, SAVE_TIMEOUT)
+
+    def _start_again(self, layout: str) -> NoReturn:
+        """End this process at once, so that its machine starts the worker in another layout.
+
+        The script's own end must not run: its training is not over.
+        """
+        assert self.settings.next_layout is not None
+        log.warning("scavenger: training starts again with %s", layout)
+        self._send_final_report(is_clean_exit=False)
+        Path(self.settings.next_layout).write_text(layout)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(EXIT_STARTS_AGAIN)
+
     def _restore_checkpoint(self, state: Any, progress: TrainingProgress) -> TrainingProgress:
         if self.checkpointer is None:
             return progress
@@ -319,7 +355,10 @@ class ElasticSession(JobSession[TrainingStrategy]):
         """Let the membership move to another generation, and apply its configuration."""
         before, directive = self.progress, self.directive
         self.heartbeat.publish_phase(TrainingPhase.WAITING)
-        self.progress = move(self.progress, self._message())
+        try:
+            self.progress = move(self.progress, self._message())
+        except LayoutChanged as change:
+            self._start_again(change.layout)
         self.heartbeat.publish_phase(TrainingPhase.TRAINING)
         if self._members.is_released:
             self.finished = "released"

@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from scavenger.protocol import Directive, Member, Progress
-from worker_agent.errors import ChangeAborted, GenerationBroken
+from worker_agent.errors import ChangeAborted, GenerationBroken, LayoutChanged
 from worker_agent.frameworks import JoinRole, TrainingStrategy
 from worker_agent.state.progress import TrainingProgress
 from worker_agent.telemetry.reporter import WAITING_REPORT_INTERVAL, Reporter
@@ -40,6 +41,9 @@ class Membership:
         strategy: How the workers train together.
         reporter: Connection to the controller.
         is_leaving: Called while waiting: whether this worker must end.
+        save: Called before this worker starts again as the leader: whether its state is kept.
+        layout: How the processes of this worker share the model, which another layout starts
+            again; empty where nothing would start them.
     """
 
     def __init__(
@@ -48,8 +52,11 @@ class Membership:
         strategy: TrainingStrategy,
         reporter: Reporter,
         is_leaving: Callable[[], bool],
+        save: Callable[[], bool] = lambda: True,
+        layout: str = "",
     ) -> None:
         self.worker, self.strategy, self.reporter = worker, strategy, reporter
+        self.save, self.layout = save, layout
         self.rendezvous = strategy.rendezvous
         self.is_leaving = is_leaving
         self.directive: Directive | None = None
@@ -79,6 +86,8 @@ class Membership:
                 time.sleep(MEMBERSHIP_POLL)
                 continue
             tried.add((directive.generation, host.worker))
+            if self._has_other_layout(directive):
+                raise LayoutChanged(directive.layout)
             try:
                 return self._join(directive, progress, directive.members, host, may_abort=False)
             except (ChangeAborted, GenerationBroken) as error:
@@ -98,6 +107,8 @@ class Membership:
         leader = self.current_directive.members[0]
         try:
             directive = self.rendezvous.fetch_announced_directive(generation, leader)
+            if self._has_other_layout(directive):
+                self._start_again(directive, leader)
             # Old members must be there too: none may leave before the leader has decided.
             expected = dict.fromkeys((*self.current_directive.members, *directive.members))
             progress = self._join(directive, progress, tuple(expected), leader, may_abort=True)
@@ -110,6 +121,26 @@ class Membership:
         if self.is_released and self.worker in directive.standby:
             return self._stand_by(progress, message)
         return progress
+
+    def _has_other_layout(self, directive: Directive) -> bool:
+        return "" not in (directive.layout, self.layout) and directive.layout != self.layout
+
+    def _start_again(self, directive: Directive, leader: Member) -> NoReturn:
+        """Agree with the others to start again in another layout, once the state is kept.
+
+        Raises:
+            LayoutChanged: All do.
+            ChangeAborted: The leader's state cannot be kept, or a member did not come.
+        """
+        if self.rank == 0 and not self.save():
+            self.rendezvous.cancel(directive)
+            raise ChangeAborted(
+                f"generation {directive.generation} is cancelled: without a checkpoint, a change "
+                "of layout would lose what was trained"
+            )
+        members = self.current_directive.members
+        self.rendezvous.barrier(directive, members, leader, may_abort=True)
+        raise LayoutChanged(directive.layout)
 
     def _stand_by(self, progress: TrainingProgress, message: Progress) -> TrainingProgress:
         """Wait as a newcomer does, since this worker's state will be outdated by then."""
@@ -151,6 +182,10 @@ class Membership:
             if directive is None:
                 time.sleep(MEMBERSHIP_POLL)
                 continue
+            if self._has_other_layout(directive):
+                if self.rank == 0:
+                    self.save()
+                raise LayoutChanged(directive.layout)
             try:
                 members = directive.members
                 host = directive.handover or members[0]
@@ -176,6 +211,10 @@ class Membership:
         ).start()
 
     def _invite_newcomers(self, current: Directive, directive: Directive) -> None:
+        if self._has_other_layout(directive):  # newcomers have it, and wait for the next generation
+            self.rendezvous.announce(directive)
+            self.announced_generation = directive.generation
+            return
         known = {member.worker for member in current.members}
         newcomers = [member for member in directive.members if member.worker not in known]
         try:

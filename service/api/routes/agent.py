@@ -22,6 +22,8 @@ from scavenger.protocol import (
     EnrolmentRequest,
     Hello,
     InterruptionNotice,
+    ProfileReply,
+    ProfileReport,
     Reply,
     StepReport,
     VmLease,
@@ -32,6 +34,8 @@ from service.api.enrolment import (
     job_of_new_machine,
     no_machine_problem,
     secrets_for,
+    store_profile,
+    with_layout,
     worker_spec,
 )
 from service.api.openapi import answers_problems, problem_doc, request_body
@@ -85,12 +89,13 @@ def enrol(
         secrets = secrets_for(connection, app_state, job, now) if is_first else {}
         directive = newest_directive(connection, job.id)
         role = vms.role_of(connection, machine.worker)
+        worker = worker_spec(job, role, app_state.storage)
+        worker = with_layout(connection, app_state, job, worker, now)
     # Raised after the transaction: the event about the refusal must be kept.
     if not is_first:
         raise ApiProblem("forbidden", f"{machine.worker} has its token already")
     generation = 0 if directive is None else directive.generation
     token = keys.issue_worker_token(machine.worker, generation, now.timestamp())
-    worker = worker_spec(job, role, app_state.storage)
     shared = keys.bundle_secret(job.project)
     return EnrolmentReply(token, keys.job_secret(job.id), secrets, worker, shared)
 
@@ -121,6 +126,20 @@ def ca(app_state: State) -> PlainTextResponse:
     if app_state.ca is None:
         raise ApiProblem("not_found", "the certificate of this controller is a public one")
     return PlainTextResponse(app_state.ca)
+
+
+@router.post("/agent/profile")
+def profile(app_state: State, caller: CurrentWorker, message: ProfileReport) -> ProfileReply:
+    """Store the profile of a job's model, the first that comes, and say how to share the model."""
+    check_own_worker(caller, message.worker)
+    now = app_state.now()
+    with app_state.engine.begin() as connection:
+        job = jobs.find(connection, job_of(connection, caller.worker))
+        assert job is not None
+        message = replace(message, failure=storable_text(message.failure))
+        reply = store_profile(connection, app_state, job, message, now)
+        jobs.notify_job_changed(connection, job.id)
+        return reply
 
 
 @router.post("/agent/hello")
