@@ -92,7 +92,9 @@ class ControllerClient:
 
     def send_profile(self, report: ProfileReport) -> ProfileReply:
         """Report what was measured of the model; the reply says how processes share it."""
-        return _parse(_LAYOUT, self._post("profile", _PROFILE.dump_json(report)))
+        # JSON has no infinity, which a memory has that nothing tells.
+        content = _PROFILE.dump_json(report, exclude_defaults=True)
+        return _parse(_LAYOUT, self._post("profile", content))
 
     def report(self, report: StepReport) -> Reply:
         """Send measurements; the reply contains the newest Directive."""

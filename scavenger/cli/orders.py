@@ -36,11 +36,13 @@ Config = tuple[int, int] | tuple[int, int, str]
 def parse_config(text: str) -> Config:
     """Read workers and global batch, such as ``2,64``, and perhaps a stack: ``2,64,bf16+fused``.
 
+    A layout is a stack, too: ``2,64,P=2 T=1``.
+
     Raises:
         typer.BadParameter: It is not two whole numbers from 1 up, or a part of the stack unknown.
     """
-    numbers, stack = text.split(",")[:2], text.split(",")[2:]
-    if len(numbers) == 2 and len(stack) < 2 and all(part.strip().isdecimal() for part in numbers):
+    numbers, stack = text.split(",", 2)[:2], text.split(",", 2)[2:]
+    if len(numbers) == 2 and all(part.strip().isdecimal() for part in numbers):
         workers, batch = (int(part) for part in numbers)
         if workers >= 1 and batch >= 1:
             return (workers, batch, read_stack(stack[0])) if stack else (workers, batch)

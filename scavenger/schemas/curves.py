@@ -30,9 +30,12 @@ def point_id(workers: int, global_batch: int, stack: str = EAGER_NAME) -> str:
 
     >>> point_id(4, 256), point_id(1, 32, "bf16+fused")
     ('k4-b256', 'k1-b32-bf16.fused')
+    >>> point_id(1, 32, "P=2 T=1 M=4 C=layers.3")  # no curve has two layouts that differ in cuts
+    'k1-b32-P=2_T=1_M=4'
     """
     name = f"k{workers}-b{global_batch}"
-    return name if stack == EAGER_NAME else f"{name}-{stack.replace('+', '.')}"
+    short = stack.partition(" C=")[0].replace("+", ".").replace(" ", "_")
+    return name if stack == EAGER_NAME else f"{name}-{short}"
 
 
 class PointView(View):
@@ -236,7 +239,7 @@ class StackView(View):
     """An execution stack that a job may use, and what its workers found out about it.
 
     Attributes:
-        name: Its name, such as ``bf16+fused``.
+        name: Its name, such as ``bf16+fused``, or a layout such as ``P=2 T=1 M=4``.
         seconds: Seconds of the longest rehearsal, with compiling; None before any.
         gradient_error: Largest distance of all gradients from those in float64, relative to their
             length; None before a rehearsal.

@@ -137,8 +137,12 @@ def is_starting_again(state: JobState, directive: Directive) -> bool:
         return False
     gone = (*state.lost_members, *state.released_members)
     members = [worker for worker in state.member_workers if worker.worker not in gone]
-    return all(worker.generation < directive.generation for worker in members) and any(
-        worker.generation > 0 or not worker.is_up for worker in members
+    if any(worker.generation >= directive.generation for worker in members):
+        return False
+    again = state.restarted_members  # whose first report may still tell of the process before
+    return any(
+        not worker.is_up or (worker.generation > 0 and worker.worker not in again)
+        for worker in members
     )
 
 

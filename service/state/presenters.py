@@ -15,6 +15,7 @@ from scavenger.measurement.noise import estimate_noise
 from scavenger.measurement.profiling import measure_time
 from scavenger.measurement.steps import StepColumns
 from scavenger.money import forecast_dollars
+from scavenger.planning.layout_search import FoundLayouts
 from scavenger.planning.transfer import StoredModel
 from scavenger.schemas.base import MoneyView
 from scavenger.schemas.curves import (
@@ -191,6 +192,7 @@ def curve_view_of_job(
     usual_pause: float = 0.0,
     calibration: CalibrationView | None = None,
     stack_checks: Sequence[StackCheck] = (),
+    layouts: FoundLayouts | None = None,
 ) -> CurveView:
     """Show a curve with where its job is, and how its points came to be.
 
@@ -202,7 +204,11 @@ def curve_view_of_job(
         usual_pause: Seconds a resize takes with the job's cloud, before this job had one.
         calibration: How good earlier forecasts of its model were.
         stack_checks: What its workers found out about stacks.
+        layouts: The layouts that it searches; None where it searches none, or knows none yet.
     """
+    names = job.spec.stack_names
+    if layouts is not None and layouts.options:
+        names = tuple(option.name for option in layouts.options)
     directive = None if job.phase.is_final or not resizes else resizes[-1].directive
     shown = {
         "current": None if directive is None else config_view(directive.config),
@@ -211,7 +217,8 @@ def curve_view_of_job(
         "switch": None if directive is None else switch_view(job, resizes, usual_pause),
         "calibration": calibration,
         "is_finished": job.phase.is_final,
-        "stacks": [stack_view(name, stack_checks) for name in job.spec.stack_names],
+        "stacks": [stack_view(name, stack_checks) for name in names],
+        "start": drawn.start.model_copy(update={"stack": names[0]}),
     }
     return drawn.model_copy(update=shown)
 

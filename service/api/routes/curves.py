@@ -11,10 +11,11 @@ from sqlalchemy import Connection
 from scavenger.curve_basis import JobPosition, count_curve
 from scavenger.drawing import draw_curve
 from scavenger.errors import InvalidDocument, NothingFeasible
-from scavenger.job.planning import objective_within_limits
+from scavenger.job.planning import layouts_of, objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.job.validation import validate_job
 from scavenger.planning.decision import preview_curve
+from scavenger.planning.layout_search import FoundLayouts
 from scavenger.report import CurveReport
 from scavenger.schemas.curves import CurveView, DecisionList, WantedBasis
 from scavenger.schemas.plans import WhatIf
@@ -26,7 +27,7 @@ from service.api.problems import ApiProblem
 from service.api.routes.jobs import find_job
 from service.api.security import VIEWER, GuardedRoute
 from service.api.validation import ChangesNothing
-from service.db import curves, directives, measurements
+from service.db import curves, directives, layout_profiles, measurements
 from service.db.jobs import StoredJob
 from service.state.curves import curve_view, job_position
 from service.state.loader import load_job_states
@@ -123,16 +124,19 @@ def ask_what_if(
         (state,) = load_job_states(connection, app_state.machine_type, [found], now)
         resizes = directives.history(connection, job)
         checks = measurements.stack_checks_of_jobs(connection, [found.id])[found.id]
+        layouts = layouts_of_job(connection, found)
     spec = change_spec(state.planned_spec, question)
     wished = objective_within_limits(spec)
-    usable = [stack.name for stack in state.knowledge.space.stacks]
-    space = spec.space.with_stacks(usable)
+    usable = state.knowledge.space.stacks
+    space = replace(spec.space, stacks=usable)
     known = replace(state.knowledge, space=space, objective=wished, price=spec.price_model)
     report = CurveReport.of(wished, preview_curve(known))
     chosen = None if report.choice is None else report.choice.point.config
     drawn = curve_view(report, spec, chosen, explain_report(report), now)
     pause = app_state.clouds.traits_of(found.spec).resize_seconds
-    shown = curve_view_of_job(drawn, found, state.probes, resizes, pause, stack_checks=checks)
+    shown = curve_view_of_job(
+        drawn, found, state.probes, resizes, pause, stack_checks=checks, layouts=layouts
+    )
     asked = replace(state, job=replace(state.job, spec=spec))
     return count_curve(shown, basis, job_position(asked))
 
@@ -180,7 +184,16 @@ def read_curve(
     pause = app_state.clouds.traits_of(job.spec).resize_seconds
     calibration = curves.judge_forecasts(connection, job.project, job.spec.model.key, drawn.as_of)
     checks = measurements.stack_checks_of_jobs(connection, [job.id])[job.id]
-    return curve_view_of_job(drawn, job, probes, resizes, pause, calibration, checks)
+    layouts = layouts_of_job(connection, job)
+    return curve_view_of_job(drawn, job, probes, resizes, pause, calibration, checks, layouts)
+
+
+def layouts_of_job(connection: Connection, job: StoredJob) -> FoundLayouts | None:
+    """Return the layouts that a job searches; None where it searches none, or knows none yet."""
+    if job.spec.limits.layout_search is None:
+        return None
+    known = layout_profiles.of_jobs(connection, [job.id]).get(job.id)
+    return None if known is None or known.profile is None else layouts_of(job.spec, known.profile)
 
 
 def find_position(

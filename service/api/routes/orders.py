@@ -248,7 +248,7 @@ def give_order(
 def with_stack_of(state: JobState, wish: Wish) -> Wish:
     """Let a wish that names a configuration without a stack mean the stack that a job has."""
     now = state.job.chosen or (state.directive.config if state.directive else None)
-    stack = state.job.spec.stack_names[0] if now is None else now.stack
+    stack = state.knowledge.space.start.stack if now is None else now.stack
     match wish:
         case ProbeWish():
             return wish.or_stack(stack)

@@ -413,7 +413,7 @@ function Tip(props: { option: Option; curve: Curve; x: number; y: number; width:
 }
 
 export const nameOf = (id: string) =>
-  id.replace(/^k(\d+)-b(\d+)(-.+)?$/, (_, workers, batch, stack = "") => `K=${workers} B=${batch}${stack.replace("-", " ").replaceAll(".", "+")}`);
+  id.replace(/^k(\d+)-b(\d+)(-.+)?$/, (_, workers, batch, stack = "") => `K=${workers} B=${batch}${stack.replace("-", " ").replaceAll(".", "+").replaceAll("_", " ")}`);
 
 function tagsOf(option: Option, curve: Curve, pinned: string | null): string {
   const tags = [

@@ -54,9 +54,12 @@ export function limitsOf(curve: Curve): Limits {
   return { maxCost: toNumber(curve.limits.max_cost), maxTime: curve.limits.max_time };
 }
 
+/** A stack within a name: without the cuts of a layout, of which no curve has two that differ. */
+const shortStack = (stack: string) => stack.replace(/ C=.*$/, "").replaceAll("+", ".").replaceAll(" ", "_");
+
 export function configId(config: Config | null | undefined): string | null {
   if (!config) return null;
-  const stack = config.stack && config.stack !== EAGER ? `-${config.stack.replaceAll("+", ".")}` : "";
+  const stack = config.stack && config.stack !== EAGER ? `-${shortStack(config.stack)}` : "";
   return `k${config.workers}-b${config.global_batch}${stack}`;
 }
 
