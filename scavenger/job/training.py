@@ -236,7 +236,7 @@ def _read_choice(value: dict[object, object]) -> TrainingStrategySpec:
 def _write_strategy(strategy: TrainingStrategySpec) -> str | dict[str, Any]:
     if isinstance(strategy, AllReduceSpec):
         return strategy.name
-    return {strategy.name: strategy.model_dump(mode="json")}
+    return {strategy.name: strategy.model_dump(mode="json", exclude_none=True)}
 
 
 TrainingStrategyField = Annotated[

@@ -347,6 +347,17 @@ def test_sandblaster_says_how_its_servers_step():
     assert plain.strategy == SandblasterSpec()
 
 
+@pytest.mark.parametrize(
+    ("options", "layout"),
+    [({}, "P=2 T=1 R=2-1"), ({"cuts": ["layers.3"]}, "P=2 T=1 R=2-1 C=layers.3")],
+)
+def test_an_asynchronous_pipeline_is_a_layout(options, layout):
+    strategy = {"pipedream": {"stages": [2, 1], **options}}
+    spec = validate_job(changed(strategy=strategy, limits=ONE))
+    assert str(spec.layout) == layout
+    assert validate_job(spec.document()) == spec
+
+
 def test_a_script_of_tensorflow_may_be_asynchronous():
     run = {"command": ["scavenger", "agent", "run", "--", "train"]}
     one = {"workers": 4, "batch": 256}
