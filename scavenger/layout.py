@@ -8,6 +8,7 @@ asynchronous pipeline (PipeDream) each stage has a number of processes of its ow
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ class Layout:
             asynchronous (PipeDream); empty if each iteration ends in all stages.
         cuts: Names of the modules that the stages after the first begin with; empty to divide by
             weights.
+        vertical_sync: Whether a minibatch uses in all stages weights of the same minibatches, those
+            that the first stage has when it enters, rather than the newest of each stage.
 
     >>> str(Layout())
     'P=1 T=1'
@@ -32,6 +35,8 @@ class Layout:
     'P=2 T=4 M=8'
     >>> str(Layout(2, replicas=(3, 1), cuts=("layers.13",)))
     'P=2 T=1 R=3-1 C=layers.13'
+    >>> str(Layout(2, replicas=(3, 1), vertical_sync=True))
+    'P=2 T=1 R=3-1 V=1'
     """
 
     pipeline: int = 1
@@ -40,6 +45,7 @@ class Layout:
     micro_batches: int = 1
     replicas: tuple[int, ...] = ()
     cuts: tuple[str, ...] = ()
+    vertical_sync: bool = False
 
     def __post_init__(self) -> None:
         for name in COUNTS:
@@ -54,6 +60,8 @@ class Layout:
             self._check_cuts()
         if self.replicas:
             self._check_replicas()
+        elif self.vertical_sync:
+            raise ValueError("vertical_sync needs an asynchronous pipeline: set replicas")
 
     def _check_cuts(self) -> None:
         if len(self.cuts) != self.pipeline - 1:
@@ -90,7 +98,8 @@ class Layout:
         counts = {name: int(told[name] or 1) for name in COUNTS}
         replicas = tuple(int(each) for each in (told["replicas"] or "").split("-") if each)
         cuts = tuple(each for each in (told["cuts"] or "").split(",") if each)
-        return cls(**counts, replicas=replicas, cuts=cuts)
+        synced = told["vertical_sync"] is not None
+        return cls(**counts, replicas=replicas, cuts=cuts, vertical_sync=synced)
 
     @property
     def processes(self) -> int:
@@ -133,6 +142,41 @@ class Layout:
         own = self.replicas[stage]
         return own * (-(-sum(self.replicas[stage:]) // own) - 1)
 
+    def version(self, stage: int, minibatch: int) -> int:
+        """Return how many minibatches the weights contain that a minibatch uses in a stage.
+
+        It is the newest version that the stage has when the minibatch comes to it. With vertical
+        sync it is the newest one without a minibatch that the first stage's version lacks; a later
+        stage has it by then, since its delay is shorter. A stage of r processes has versions of
+        whole turns only, multiples of r.
+
+        >>> [Layout(3, replicas=(1, 1, 1)).version(stage, 9) for stage in range(3)]
+        [7, 8, 9]
+        >>> synced = Layout(3, replicas=(1, 1, 1), vertical_sync=True)
+        >>> [synced.version(stage, 9) for stage in range(3)]
+        [7, 7, 7]
+        """
+        own = self.replicas[stage]
+        if stage and self.vertical_sync:
+            return self.version(0, minibatch) // own * own
+        return max(minibatch - self.delay(stage), 0) // own * own
+
+    @property
+    def staleness(self) -> int:
+        """Steps of a stage that the most late gradient of an asynchronous pipeline lacks.
+
+        >>> Layout(2, replicas=(2, 1)).staleness  # the first stage's, which steps every other time
+        1
+        >>> Layout(2, replicas=(2, 1), vertical_sync=True).staleness  # the last stage's
+        3
+        """
+        full, first = self.delay(0), self.replicas[0]
+        return max(
+            minibatch // own - self.version(stage, minibatch) // own
+            for stage, own in enumerate(self.replicas)
+            for minibatch in range(full, full + math.lcm(first, own))  # then it is as before
+        )
+
     @property
     def batch_parts_per_worker(self) -> int:
         """Parts of one size that a worker's share of the batch must divide into, S·M."""
@@ -165,14 +209,16 @@ class Layout:
         shard = f" S={self.shard}" if self.shard > 1 else ""
         parts = f" M={self.micro_batches}" if self.micro_batches > 1 else ""
         replicas = f" R={'-'.join(map(str, self.replicas))}" if self.replicas else ""
+        synced = " V=1" if self.vertical_sync else ""
         cuts = f" C={','.join(self.cuts)}" if self.cuts else ""
-        return f"P={self.pipeline} T={self.tensor}{shard}{parts}{replicas}{cuts}"
+        return f"P={self.pipeline} T={self.tensor}{shard}{parts}{replicas}{synced}{cuts}"
 
 
 MODULE_NAME = re.compile(r"[^\s,]+")
 COUNTS = ("pipeline", "tensor", "shard", "micro_batches")
 _LAYOUT = re.compile(
     r"P=(?P<pipeline>\d+) T=(?P<tensor>\d+)(?: S=(?P<shard>\d+))?(?: M=(?P<micro_batches>\d+))?"
-    r"(?: R=(?P<replicas>\d+(?:-\d+)*))?(?: C=(?P<cuts>[^\s,]+(?:,[^\s,]+)*))?"
+    r"(?: R=(?P<replicas>\d+(?:-\d+)*)(?: (?P<vertical_sync>V=1))?)?"
+    r"(?: C=(?P<cuts>[^\s,]+(?:,[^\s,]+)*))?"
 )
 PLAIN = Layout()

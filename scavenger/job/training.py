@@ -93,6 +93,8 @@ class PipeDreamSpec(SpecModel):
         stages: Processes of each stage, first to last, which take minibatches in turn.
         cuts: Names of the modules that the stages after the first begin with; None to divide by
             weights.
+        vertical_sync: Whether a minibatch uses in all stages weights of the same minibatches, those
+            that the first stage has when it enters.
     """
 
     name: ClassVar[TrainingStrategyName] = "pipedream"
@@ -106,6 +108,7 @@ class PipeDreamSpec(SpecModel):
     cuts: Annotated[tuple[ModuleName, ...] | None, BeforeValidator(require_value)] = Field(
         None, examples=["[layers.3]"]
     )
+    vertical_sync: Annotated[bool, Strict()] = Field(False, examples=["true"])
 
     @field_validator("stages")
     @classmethod
@@ -129,7 +132,12 @@ class PipeDreamSpec(SpecModel):
     @property
     def layout(self) -> Layout:
         """How the processes of the worker share the model."""
-        return Layout(len(self.stages), replicas=self.stages, cuts=self.cuts or ())
+        return Layout(
+            len(self.stages),
+            replicas=self.stages,
+            cuts=self.cuts or (),
+            vertical_sync=self.vertical_sync,
+        )
 
 
 class SandblasterSpec(SpecModel):
@@ -236,7 +244,7 @@ def _read_choice(value: dict[object, object]) -> TrainingStrategySpec:
 def _write_strategy(strategy: TrainingStrategySpec) -> str | dict[str, Any]:
     if isinstance(strategy, AllReduceSpec):
         return strategy.name
-    return {strategy.name: strategy.model_dump(mode="json")}
+    return {strategy.name: strategy.model_dump(mode="json", exclude_none=True)}
 
 
 TrainingStrategyField = Annotated[

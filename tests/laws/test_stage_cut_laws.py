@@ -30,17 +30,68 @@ layouts = st.builds(
     ),
     *[st.integers(1, 40)] * 4,
 )
+pipelines = st.builds(
+    lambda replicas, is_cut, is_synced: Layout(
+        len(replicas),
+        replicas=tuple(replicas),
+        cuts=tuple(f"layers.{3 * stage}" for stage in range(1, len(replicas))) if is_cut else (),
+        vertical_sync=is_synced,
+    ),
+    st.lists(st.integers(1, 6), min_size=2, max_size=5),
+    st.booleans(),
+    st.booleans(),
+)
 
 
-@given(layouts)
+@given(layouts | pipelines)
 def test_a_layout_is_read_as_it_was_written(layout: Layout) -> None:
     assert Layout.parse(str(layout)) == layout
 
 
-@pytest.mark.parametrize("text", ["", "P=2", "P=2 T=1 M=4 X=1", "P=-1 T=1", "2"])
+NO_LAYOUTS = [
+    "",
+    "P=2",
+    "P=2 T=1 M=4 X=1",
+    "P=-1 T=1",
+    "2",
+    "P=2 T=1 V=1",
+    "P=2 T=1 R=1-1 V=0",
+    "P=2 T=1 R=1-1 C=a V=1",
+]
+
+
+@pytest.mark.parametrize("text", NO_LAYOUTS)
 def test_another_text_is_no_layout(text: str) -> None:
     with pytest.raises(ValueError, match="is no layout: write"):
         Layout.parse(text)
+
+
+def test_vertical_sync_needs_an_asynchronous_pipeline() -> None:
+    with pytest.raises(ValueError, match="set replicas"):
+        Layout(2, vertical_sync=True)
+
+
+@given(pipelines)
+def test_each_stage_has_the_weights_that_a_minibatch_uses(layout: Layout) -> None:
+    """They lack as many steps as the layout says at most, and have averages of whole turns only.
+
+    With vertical sync they contain what those of the first stage do, but for a turn that the stage
+    has not averaged.
+    """
+    most = 0
+    for minibatch in range(100):
+        first = layout.version(0, minibatch)
+        for stage, own in enumerate(layout.replicas):
+            used, steps = layout.version(stage, minibatch), 0
+            for back in range(minibatch - layout.delay(stage)):
+                steps += back % own == own - 1
+            assert used % own == 0
+            if layout.vertical_sync:
+                assert first - own < used <= min(first, steps * own)
+            else:
+                assert used == steps * own
+            most = max(most, minibatch // own - used // own)
+    assert most == layout.staleness
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.data())

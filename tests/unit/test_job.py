@@ -347,6 +347,22 @@ def test_sandblaster_says_how_its_servers_step():
     assert plain.strategy == SandblasterSpec()
 
 
+@pytest.mark.parametrize(
+    ("options", "layout"),
+    [
+        ({}, "P=2 T=1 R=2-1"),
+        ({"vertical_sync": False}, "P=2 T=1 R=2-1"),
+        ({"vertical_sync": True}, "P=2 T=1 R=2-1 V=1"),
+        ({"vertical_sync": True, "cuts": ["layers.3"]}, "P=2 T=1 R=2-1 V=1 C=layers.3"),
+    ],
+)
+def test_an_asynchronous_pipeline_is_a_layout(options, layout):
+    strategy = {"pipedream": {"stages": [2, 1], **options}}
+    spec = validate_job(changed(strategy=strategy, limits=ONE))
+    assert str(spec.layout) == layout
+    assert validate_job(spec.document()) == spec
+
+
 def test_a_script_of_tensorflow_may_be_asynchronous():
     run = {"command": ["scavenger", "agent", "run", "--", "train"]}
     one = {"workers": 4, "batch": 256}
@@ -660,6 +676,14 @@ SECRET = (
         (
             {"strategy": {"pipedream": {"stages": [1, 1], "cuts": [3]}}, "limits": ONE},
             "strategy.pipedream.cuts.0: must be text, got 3: put it in quotes",
+        ),
+        (
+            {"strategy": {"pipedream": {"stages": [1, 1], "vertical_sync": 1}}, "limits": ONE},
+            "strategy.pipedream.vertical_sync: must be true or false, got 1",
+        ),
+        (
+            {"strategy": {"pipedream": {"stages": [1, 1], "vertical_sink": True}}, "limits": ONE},
+            'strategy.pipedream.vertical_sink: unknown key "vertical_sink": did you mean vertical_',
         ),
         (
             {"strategy": {"pipedream": {"stages": [2, 1]}}},

@@ -7,6 +7,11 @@ Harlap et al. 2018, Narayanan et al., SOSP 2019). With one process in each of P 
 
     w_s(k+1) = w_s(k) - η ∇f(w_0(k-P+1), w_1(k-P+2), …, w_{P-1}(k))_s
 
+With vertical sync a minibatch uses in all stages the version that the first stage has when it
+enters, and each stage keeps its own weights until the last minibatch that uses them has left it::
+
+    w_s(k+1) = w_s(k) - η ∇f(w_0(k-P+1), w_1(k-P+1), …, w_{P-1}(k-P+1))_s
+
 A stage of r processes takes minibatches in turn. Their gradients of r minibatches are averaged, and
 all of them step.
 """
@@ -16,6 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 import torch
@@ -43,7 +49,7 @@ class MinibatchInFlight:
 
     Attributes:
         number: Its place since the pipeline was empty, from 0.
-        weights: The weights that its forward pass has taken, by name.
+        weights: The weights that its forward pass has used, by name.
         given: What the stage before has sent; None in the first.
         result: What the stage has computed: its outputs, or the loss in the last.
     """
@@ -99,7 +105,7 @@ class AsynchronousPipeline:
         self.is_first, self.is_last = world.stage == 0, world.stage == self.layout.pipeline - 1
         self.processes = len(self.layout.positions(world.stage))
         self.delay, self.lag = self.layout.delay(world.stage), self.layout.delay(0)
-        self.staleness = self.lag // self.layout.replicas[0]
+        self.staleness = self.layout.staleness
         self.parameters = {n: p for n, p in stage.named_parameters() if p.requires_grad}
         self.call = StageCall(stage)
         self.is_stepped = True
@@ -109,7 +115,8 @@ class AsynchronousPipeline:
     def _empty(self) -> None:
         self.begun = 0
         self.in_flight: deque[MinibatchInFlight] = deque()
-        self.version: Mapping[str, Tensor] | None = None
+        self.newest = 0  # minibatches whose gradients the weights contain, as Layout.version
+        self.versions: dict[int, Mapping[str, Tensor]] = {}  # that later forward passes use
         self.gradients: Sequence[Tensor | None] | None = None
         self.sending: deque[SentTensor] = deque()
         self.losses: dict[int, Tensor] = {}
@@ -136,7 +143,9 @@ class AsynchronousPipeline:
         if due >= 0:
             self._backward(due)
         if due >= 0 and self._ends_turn(due):
+            self._keep_version(number + 1)  # the optimizer is about to change the weights
             self._share_gradients(self.processes)
+            self.newest = due + 1
         elif self.is_stepped:  # by a gradient that was left before, so nothing is to be added up
             self._clear_gradients()
         return self._loss_of(number if number < self.lag else number - self.lag).clone()
@@ -176,24 +185,37 @@ class AsynchronousPipeline:
 
     def _forward(self, number: int, inputs: Tensor, targets: Any) -> None:
         given = None if self.is_first else self._receive_activation(number)
-        if self.version is None:
-            self.version = {
-                name: parameter.detach().clone().requires_grad_()
-                for name, parameter in self.parameters.items()
-            }
+        version = self.layout.version(self.world.stage, number)
+        if version == self.newest:
+            self._keep_version(number)
+        weights = self.versions[version]
         if given is not None:
             inputs = given
         elif self.delay:  # the script may use its memory for the next batch
             inputs = tree_map(lambda each: each.clone() if torch.is_tensor(each) else each, inputs)
         with torch.enable_grad():
-            result = self._with(self.version, lambda blocks: blocks(inputs))
+            result = self._with(weights, lambda blocks: blocks(inputs))
             if self.is_last:
                 result = self.loss(result, targets)
         if self.is_last:
             self._tell_loss(number, result.detach().to("cpu", torch.float64))
         else:
             self._send_activation(number, result)
-        self.in_flight.append(MinibatchInFlight(number, self.version, given, result))
+        self.in_flight.append(MinibatchInFlight(number, weights, given, result))
+        oldest = self.layout.version(self.world.stage, number + self.processes)
+        self.versions = {each: held for each, held in self.versions.items() if each >= oldest}
+
+    def _keep_version(self, number: int) -> None:
+        """Copy the weights if a forward pass of this process, from a minibatch on, uses them."""
+        if self.newest in self.versions:
+            return
+        first = number + (self.world.replica - number) % self.processes
+        later = (self.layout.version(self.world.stage, n) for n in count(first, self.processes))
+        if next(version for version in later if version >= self.newest) == self.newest:
+            self.versions[self.newest] = {
+                name: parameter.detach().clone().requires_grad_()
+                for name, parameter in self.parameters.items()
+            }
 
     def _backward(self, number: int) -> None:
         """Compute this stage's gradient of a minibatch if it is one of this process."""
@@ -227,8 +249,6 @@ class AsynchronousPipeline:
     def _share_gradients(self, minibatches: int) -> None:
         """Leave the mean gradient of a turn, of so many minibatches, to the optimizer."""
         mine, self.gradients = self.gradients, None
-        # The weights are about to change: the next forward pass takes a copy of the new ones.
-        self.version = None
         if self.processes == 1:
             assert mine is not None
             self._set_gradients(mine)

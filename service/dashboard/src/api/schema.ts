@@ -1634,6 +1634,8 @@ export interface components {
          *             asynchronous (PipeDream); empty if each iteration ends in all stages.
          *         cuts: Names of the modules that the stages after the first begin with; empty to divide by
          *             weights.
+         *         vertical_sync: Whether a minibatch uses in all stages weights of the same minibatches, those
+         *             that the first stage has when it enters, rather than the newest of each stage.
          *
          *     >>> str(Layout())
          *     'P=1 T=1'
@@ -1641,6 +1643,8 @@ export interface components {
          *     'P=2 T=4 M=8'
          *     >>> str(Layout(2, replicas=(3, 1), cuts=("layers.13",)))
          *     'P=2 T=1 R=3-1 C=layers.13'
+         *     >>> str(Layout(2, replicas=(3, 1), vertical_sync=True))
+         *     'P=2 T=1 R=3-1 V=1'
          */
         Layout: {
             /**
@@ -1673,6 +1677,11 @@ export interface components {
              * @default 1
              */
             tensor: number;
+            /**
+             * Vertical Sync
+             * @default false
+             */
+            vertical_sync: boolean;
         };
         /**
          * LayoutSpec
@@ -2535,6 +2544,8 @@ export interface components {
          *         stages: Processes of each stage, first to last, which take minibatches in turn.
          *         cuts: Names of the modules that the stages after the first begin with; None to divide by
          *             weights.
+         *         vertical_sync: Whether a minibatch uses in all stages weights of the same minibatches, those
+         *             that the first stage has when it enters.
          */
         PipeDreamSpec: {
             /**
@@ -2552,6 +2563,12 @@ export interface components {
              *     ]
              */
             stages: number[];
+            /**
+             * Vertical Sync
+             * @default false
+             * @example true
+             */
+            vertical_sync: boolean;
         };
         /**
          * PlanReference
@@ -4168,7 +4185,8 @@ export interface components {
              *       "pipeline": 1,
              *       "replicas": [],
              *       "shard": 1,
-             *       "tensor": 1
+             *       "tensor": 1,
+             *       "vertical_sync": false
              *     }
              */
             layout: components["schemas"]["Layout"];
