@@ -186,3 +186,17 @@ def test_one_measured_division_predicts_the_noise_of_all_others() -> None:
         normalized.append(found.noise / shards)
     assert float(np.mean(errors)) <= 0.05
     assert max(normalized) > 2 * min(normalized)
+
+
+def test_a_pass_without_hooks_counts_where_gradients_were_zeroed_and_not_removed() -> None:
+    weight = nn.Parameter(torch.zeros(2))
+    reducer = Reducer([weight], micro_batches=1, should_abort=lambda: False)
+    for _ in range(3):
+        reducer.begin(BatchSlice(1.0, 1.0, is_last=True))
+        reducer.expect_passes(1, as_shards=False)
+        weight.grad = torch.ones(2) if weight.grad is None else weight.grad.add_(1.0)
+        reducer.take_pass()
+        reducer.end()
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [1.0, 1.0]
+        weight.grad.zero_()

@@ -441,6 +441,9 @@ class Reducer:
         if self.is_active:
             self._notify_work(is_called_by_script=False)
             self._rewind(sent=self.next_bucket)
+            for bucket in self.buckets:
+                for place, parameter in enumerate(bucket.parameters):
+                    bucket.used[place] |= parameter.grad is not None
             self._backward_ends()
 
     def _silent_pass_ends(self) -> None:
