@@ -37,12 +37,12 @@ from scavenger.job.fields import (
 )
 from scavenger.job.messages import show_value
 from scavenger.job.pricing import MemorySpec
-from scavenger.layout import MODULE_NAME, PLAIN, Layout
+from scavenger.layout import MODULE_NAME, PLAIN, Layout, Schedule
 
 MAX_WORKERS = 1024
 MAX_BATCH = 2**24
 MAX_CONFIGURATIONS = 400
-MAX_STAGES, MAX_SHARDS, MAX_MICRO_BATCHES = 64, 64, 1024
+MAX_STAGES, MAX_SHARDS, MAX_MICRO_BATCHES, MAX_CHUNKS = 64, 64, 1024, 64
 
 RangeOrList = Bounds | tuple[int, ...]
 WorkerCount = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
@@ -123,8 +123,11 @@ class LayoutSpec(SpecModel):
         tensor: Processes that share the large weights of each stage.
         shard: Processes that each keep a part of all weights and train on a part of the batch.
         micro_batches: Parts of a local batch that follow each other through the stages.
-        cuts: Names of the modules that the stages after the first begin with; None to divide by
-            weights.
+        schedule: Order of the passes of the micro-batches.
+        chunks: Chunks of the model that each stage of an interleaved pipeline has; None for 2, or
+            for 1 with another schedule.
+        cuts: Names of the modules that the stages, or chunks, after the first begin with; None to
+            divide by weights.
     """
 
     pipeline: Annotated[int, Strict(), Field(ge=1, le=MAX_STAGES)] = Field(1, examples=[2])
@@ -133,6 +136,10 @@ class LayoutSpec(SpecModel):
     micro_batches: Annotated[int, Strict(), Field(ge=1, le=MAX_MICRO_BATCHES)] = Field(
         1, examples=[4]
     )
+    schedule: Schedule = Field("1f1b", examples=["interleaved"])
+    chunks: Annotated[
+        Annotated[int, Strict(), Field(ge=2, le=MAX_CHUNKS)] | None, BeforeValidator(require_value)
+    ] = Field(None, examples=[2])
     cuts: Annotated[tuple[ModuleName, ...] | None, BeforeValidator(require_value)] = Field(
         None, examples=["[layers.3]"]
     )
@@ -147,24 +154,65 @@ class LayoutSpec(SpecModel):
             )
         return count
 
+    @field_validator("schedule")
+    @classmethod
+    def _orders_passes(cls, schedule: Schedule, info: ValidationInfo) -> Schedule:
+        if schedule == "1f1b" or not {"pipeline", "micro_batches"} <= info.data.keys():
+            return schedule
+        stages, parts = info.data["pipeline"], info.data["micro_batches"]
+        if stages == 1:
+            raise ValueError(
+                f"{schedule} needs stages: write pipeline: 2 or more beside it, or leave it out"
+            )
+        if schedule == "gpipe":
+            return schedule
+        if info.data.get("tensor", 1) > 1 or info.data.get("shard", 1) > 1:
+            raise ValueError(
+                "interleaved is of stages of one process each: leave tensor and shard out, or "
+                "write 1f1b"
+            )
+        if parts % stages:
+            raise ValueError(
+                f"interleaved needs as many micro_batches as stages, or a multiple, got {parts}: "
+                f"write e.g. {2 * stages}"
+            )
+        return schedule
+
+    @field_validator("chunks")
+    @classmethod
+    def _are_interleaved(cls, chunks: int | None, info: ValidationInfo) -> int | None:
+        if chunks is not None and info.data.get("schedule", "interleaved") != "interleaved":
+            raise ValueError(
+                f"{chunks} in each stage are interleaved: write schedule: interleaved beside it, "
+                "or leave it out"
+            )
+        return chunks
+
     @field_validator("cuts")
     @classmethod
     def _lie_between_stages(
         cls, cuts: tuple[str, ...] | None, info: ValidationInfo
     ) -> tuple[str, ...] | None:
-        if cuts is not None and "pipeline" in info.data:
-            check_cuts(cuts, info.data["pipeline"])
+        if cuts is not None and {"pipeline", "schedule", "chunks"} <= info.data.keys():
+            chunks = chunks_per_stage(info.data["schedule"], info.data["chunks"])
+            check_cuts(cuts, info.data["pipeline"] * chunks)
         return cuts
 
     @property
     def layout(self) -> Layout:
         """The same as the library's value."""
         counts = self.pipeline, self.tensor, self.shard, self.micro_batches
-        return Layout(*counts, cuts=self.cuts or ())
+        chunks = chunks_per_stage(self.schedule, self.chunks)
+        return Layout(*counts, cuts=self.cuts or (), schedule=self.schedule, chunks=chunks)
+
+
+def chunks_per_stage(schedule: Schedule, chunks: int | None) -> int:
+    """Return how many chunks of the model each stage has: 1 unless they are interleaved."""
+    return (chunks or 2) if schedule == "interleaved" else 1
 
 
 def check_cuts(cuts: tuple[str, ...], stages: int) -> None:
-    """Refuse cuts that do not lie between so many stages."""
+    """Refuse cuts that do not lie between so many stages, or chunks of an interleaved pipeline."""
     if not cuts:
         raise ValueError(f"must name {stages - 1} modules: write them, or leave it out")
     if len(set(cuts)) < len(cuts):

@@ -2,7 +2,8 @@
 
 The time is that of one forward, one backward with a flush (docs/equations.md): all stages once, the
 slowest of them for each further micro-batch, transfers between stages, and the synchronisation of
-workers. Of each block a profile has a line in the samples, as the law of one process has.
+workers. All forward first (GPipe) takes as long, and an interleaved pipeline fills chunk by chunk.
+Of each block a profile has a line in the samples, as the law of one process has.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter
@@ -140,9 +142,10 @@ class LayoutProfile:
 
     def objection(self, layout: Layout) -> str | None:
         """Say in a sentence why the model cannot be laid out so; None if it can."""
-        stages, shards = layout.pipeline, layout.tensor
-        if stages > len(self.blocks):
-            return f"{len(self.blocks)} blocks cannot be cut into {stages} stages"
+        count, shards = layout.chunk_count, layout.tensor
+        if count > len(self.blocks):
+            kind = "stages" if layout.chunks == 1 else "chunks"
+            return f"{len(self.blocks)} blocks cannot be cut into {count} {kind}"
         if layout.micro_batches > 1 and self.has_batch_statistics:
             return "a batch normalisation would see the samples of one micro-batch only"
         if shards == 1:
@@ -164,13 +167,13 @@ LAYOUT_PROFILE: Final = TypeAdapter(LayoutProfile)  # reads and writes files
 
 @dataclass(frozen=True, slots=True)
 class StageForecast:
-    """One stage of a layout.
+    """One stage of a layout, or one chunk of an interleaved pipeline.
 
     Attributes:
         first: Its first block, counted from 0.
         last: Its last block.
         seconds: Of both passes of one micro-batch.
-        memory_bytes: What each of its processes needs.
+        memory_bytes: What each of its processes needs, for all chunks that it has.
     """
 
     first: int
@@ -190,7 +193,7 @@ class LayoutForecast:
         seconds: Of an iteration.
         seconds_low: Lower end of its 80 % interval.
         seconds_high: Upper end.
-        stages: What each stage has and takes.
+        stages: What each stage has and takes; of an interleaved pipeline, each chunk.
     """
 
     layout: Layout
@@ -239,6 +242,28 @@ def forecast_layout(
     return LayoutForecast(layout, processes, global_batch, seconds, low, high, stages)
 
 
+def micro_batches_in_flight(layout: Layout, stage: int) -> float:
+    """Return for how many micro-batches a stage keeps what its backward passes need.
+
+    >>> [micro_batches_in_flight(Layout(4, micro_batches=8), stage) for stage in (0, 3)]
+    [4, 1]
+    >>> micro_batches_in_flight(Layout(4, micro_batches=8, schedule="gpipe"), 3)
+    8
+    >>> interleaved = Layout(4, micro_batches=8, schedule="interleaved", chunks=2)
+    >>> [micro_batches_in_flight(interleaved, stage) for stage in (0, 3)]
+    [5.5, 2.5]
+    """
+    parts, behind = layout.micro_batches, layout.pipeline - stage
+    match layout.schedule:
+        case "1f1b":
+            return min(parts, behind)
+        case "gpipe":
+            return parts
+        case "interleaved":  # forward passes of single chunks, before their first backward pass
+            begun = (layout.chunks - 1) * layout.pipeline + 2 * (behind - 1) + 1
+            return min(parts, begun / layout.chunks)
+
+
 class _Pieces:
     """Figures of one layout on one batch.
 
@@ -284,62 +309,83 @@ class _Pieces:
     def cut(self) -> tuple[StageForecast, ...] | None:
         """Cut the chain so that the slowest stage is as fast as possible, and all fit the memory.
 
-        From the last stage to the first: then the micro-batches in flight in a stage are known.
+        From the last stage to the first: then the micro-batches in flight in a stage are known. The
+        chunks of an interleaved pipeline are cut by time alone, as a process has several.
         """
-        stages, count = self.layout.pipeline, len(self.profile.blocks)
-        best = np.full((stages + 1, count + 1), np.inf)
-        cuts = np.zeros((stages + 1, count + 1), dtype=np.int64)
-        best[0, count] = 0.0
-        for behind in range(1, stages + 1):  # stages from this one on
-            for first in range(count):
-                ends = np.arange(first + 1, count + 1)
-                seconds = self.seconds[ends] - self.seconds[first]
-                slowest = np.maximum(seconds, best[behind - 1, ends])
-                slowest[self._memory(first, ends, behind) > self.profile.process_memory_bytes] = (
-                    np.inf
-                )
+        count, blocks = self.layout.chunk_count, len(self.profile.blocks)
+        is_interleaved, most = self.layout.chunks > 1, self.profile.process_memory_bytes
+        best = np.full((count + 1, blocks + 1), np.inf)
+        cuts = np.zeros((count + 1, blocks + 1), dtype=np.int64)
+        best[0, blocks] = 0.0
+        for behind in range(1, count + 1):  # stages from this one on
+            for first in range(blocks):
+                ends = np.arange(first + 1, blocks + 1)
+                slowest = np.maximum(self._seconds(first, ends), best[behind - 1, ends])
+                if not is_interleaved:
+                    slowest[self._memory([(first, ends)], count - behind) > most] = np.inf
                 chosen = int(slowest.argmin())
                 best[behind, first], cuts[behind, first] = slowest[chosen], ends[chosen]
-        if not np.isfinite(best[stages, 0]):
+        if not np.isfinite(best[count, 0]):
             return None
-        found, first = [], 0
-        for behind in range(stages, 0, -1):
-            end = int(cuts[behind, first])
-            seconds = float(self.seconds[end] - self.seconds[first])
-            needed = float(self._memory(first, np.array([end]), behind)[0])
-            found.append(StageForecast(first, end - 1, seconds, needed))
-            first = end
-        return tuple(found)
+        edges = [0]
+        for behind in range(count, 0, -1):
+            edges.append(int(cuts[behind, edges[-1]]))
+        pieces = list(pairwise(edges))
+        needed = [
+            float(self._memory(pieces[stage :: self.layout.pipeline], stage))
+            for stage in range(self.layout.pipeline)
+        ]
+        if max(needed) > most:
+            return None
+        return tuple(
+            StageForecast(
+                first,
+                end - 1,
+                float(self._seconds(first, end)),
+                needed[number % self.layout.pipeline],
+            )
+            for number, (first, end) in enumerate(pieces)
+        )
 
-    def _memory(self, first: int, ends: np.ndarray, behind: int) -> Floats:
-        """Return what a process of a stage needs, by where the stage ends.
+    def _seconds(self, first: int, end: int | np.ndarray) -> Floats:
+        return np.asarray(self.seconds[end] - self.seconds[first])
+
+    def _memory(self, pieces: Sequence[tuple[int, int | np.ndarray]], stage: int) -> Floats:
+        """Return what a process of a stage needs, by where its last piece ends.
 
         Args:
-            first: Its first block.
-            ends: One behind its last.
-            behind: Stages from this one on; so many micro-batches are in flight at most.
+            pieces: First block of each of its chunks, and one behind the last.
+            stage: Its number.
         """
         shard = self.layout.shard
-        weights = (self.weights[ends] - self.weights[first]) / shard
-        kept = weights * (2 + self.profile.optimizer_slots)
-        kept += self.whole_gradients[ends] - self.whole_gradients[first]
+
+        def total(values: Floats) -> Any:
+            return sum(values[end] - values[first] for first, end in pieces)
+
+        kept = total(self.weights) / shard * (2 + self.profile.optimizer_slots)
         gathered = self.largest_block if shard > 1 else 0.0
-        in_flight = min(self.layout.micro_batches, behind)
-        return np.asarray(kept + gathered + in_flight * (self.saved[ends] - self.saved[first]))
+        in_flight = micro_batches_in_flight(self.layout, stage)
+        return np.asarray(
+            kept + total(self.whole_gradients) + gathered + in_flight * total(self.saved)
+        )
 
     def iteration(self, stages: Sequence[StageForecast]) -> float:
         """Return seconds of an iteration."""
         layout, link = self.layout, self.between_stages
-        compute = [stage.seconds for stage in stages]
+        owned = [stages[number :: layout.pipeline] for number in range(layout.pipeline)]
+        compute = [sum(chunk.seconds for chunk in own) for own in owned]
         heaviest = max(
-            float(self.weights[stage.last + 1] - self.weights[stage.first]) for stage in stages
+            sum(float(self.weights[each.last + 1] - self.weights[each.first]) for each in own)
+            for own in owned
         )
         if layout.shard > 1:
             moved = (layout.shard - 1) / layout.shard * SHARD_PASSES * heaviest
             compute = [max(each, moved / link.bytes_per_second) for each in compute]
         cuts = [self.profile.blocks[stage.last].output_bytes for stage in stages[:-1]]
         transfers = sum(2 * link.send(size * self.part) for size in cuts)
-        passes = sum(compute) + (layout.micro_batches - 1) * max(compute)
+        slowest = max(compute)
+        filling = (sum(compute) - slowest) / layout.chunks
+        passes = layout.micro_batches * slowest + filling
         own = heaviest / layout.shard
         sync = self.between_workers.all_reduce(self.workers, own)
         whole = sum(block.weight_bytes for block in self.profile.blocks)

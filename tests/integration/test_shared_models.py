@@ -47,15 +47,24 @@ with worker_agent.session() as job, open(f"{name}.jsonl", "a", buffering=1) as r
         turn = job.directive.generation, job.directive.revision
         weights = own_weights(model)
         facts = {"iteration": job.iteration, "turn": turn, "indices": indices.tolist()}
+        if job.evaluates and job.iteration % 3 == 0:
+            facts["predicted"] = job.predict(inputs[:5]).tolist()
         rows.write(json.dumps({**facts, "weights": weights}) + "\\n")
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=job.iteration % 2 == 0)
         said = job.step(inputs[indices], targets[indices])
         clip_grad_norm_(model.parameters(), 0.3)
         optimizer.step()
         job.log(loss=said)
 """
 
-CHECKPOINTED = (Layout(2, micro_batches=2), PLAIN, Layout(tensor=2), Layout(shard=2))
+INTERLEAVED = Layout(2, micro_batches=4, schedule="interleaved", chunks=2)
+CHECKPOINTED = (
+    Layout(2, micro_batches=2),
+    PLAIN,
+    Layout(tensor=2),
+    INTERLEAVED,
+    Layout(shard=2),
+)
 SCALED = """
 import json, math, os, sys
 import torch
@@ -98,12 +107,12 @@ class SharedJob:
             environment=variables,
         )
 
-    def train(self, *workers: str, iterations: int = 4, **changes: Any) -> int:
+    def train(self, *workers: str, iterations: int = 4, batch: int = BATCH, **changes: Any) -> int:
         """Let these workers train together for some iterations; returns their generation."""
         for worker in workers:
             if worker not in self.conductor.processes:
                 self.conductor.start(worker)
-        generation = self.conductor.order(list(workers), BATCH, report_after=iterations, **changes)
+        generation = self.conductor.order(list(workers), batch, report_after=iterations, **changes)
         self.conductor.wait_applied(generation, iterations)
         return generation
 
@@ -168,6 +177,10 @@ class Alone:
         for rows in iterations:
             for row in rows.values():
                 assert self.difference(row) < 1e-10
+                if "predicted" in row:
+                    outputs = self.model(self.inputs[:5]).detach()
+                    predicted = torch.tensor(row["predicted"], dtype=torch.float64)
+                    assert (outputs - predicted).abs().max() < 1e-10
             self.gradient([index for row in rows.values() for index in row["indices"]])
             self.step()
             count += 1
@@ -178,6 +191,10 @@ class Alone:
     ("layout", "optimizer"),
     [
         ("P=2 T=1 M=2", "adamw"),  # test_chaos.py trains with tensor and sharded processes
+        pytest.param("P=2 T=1 M=4 V=2", "adamw", marks=pytest.mark.slow),
+        pytest.param("P=2 T=1 M=4 V=2", "sgd", marks=pytest.mark.slow),
+        pytest.param("P=2 T=1 M=4 G=gpipe", "adamw", marks=pytest.mark.slow),
+        pytest.param("P=2 T=1 M=4 G=gpipe", "sgd", marks=pytest.mark.slow),
         pytest.param("P=1 T=2", "sgd", marks=pytest.mark.slow),
         pytest.param("P=1 T=1 S=2", "adamw", marks=pytest.mark.slow),
         pytest.param("P=1 T=1 S=2", "sgd", marks=pytest.mark.slow),
@@ -218,6 +235,15 @@ def test_workers_that_share_a_model_train_as_one_process_while_their_number_chan
                 assert mean == pytest.approx(float((gradients.mean(0) ** 2).sum()), rel=1e-10)
         alone.gradient([index for row in rows.values() for index in row["indices"]])
         alone.step()
+
+
+def test_an_interleaved_pipeline_follows_every_size_of_a_batch(tmp_path: Path) -> None:
+    """Four, two, three and one parts: the schedule of each is another."""
+    job = SharedJob(tmp_path, INTERLEAVED, "sgd")
+    with job.conductor:
+        for batch in (16, 10, 6, 5):
+            job.train("w0", batch=batch)
+    assert Alone("sgd").train(job.iterations()) >= 12
 
 
 def shards_of(row: dict[str, Any], layout: Layout) -> list[list[int]]:

@@ -1632,8 +1632,11 @@ export interface components {
          *         micro_batches: Parts of a local batch that follow each other through the stages, M.
          *         replicas: Processes of each stage, which take minibatches in turn, if the pipeline is
          *             asynchronous (PipeDream); empty if each iteration ends in all stages.
-         *         cuts: Names of the modules that the stages after the first begin with; empty to divide by
-         *             weights.
+         *         cuts: Names of the modules that the stages after the first begin with, or the chunks of an
+         *             interleaved pipeline; empty to divide by weights.
+         *         schedule: Order of the passes of a synchronous pipeline: one forward, one backward; all
+         *             forward first (GPipe); or interleaved.
+         *         chunks: Chunks of the model that each stage has, V: chunk number c belongs to stage c mod P.
          *
          *     >>> str(Layout())
          *     'P=1 T=1'
@@ -1641,8 +1644,15 @@ export interface components {
          *     'P=2 T=4 M=8'
          *     >>> str(Layout(2, replicas=(3, 1), cuts=("layers.13",)))
          *     'P=2 T=1 R=3-1 C=layers.13'
+         *     >>> str(Layout(2, micro_batches=4, schedule="interleaved", chunks=3))
+         *     'P=2 T=1 M=4 V=3'
          */
         Layout: {
+            /**
+             * Chunks
+             * @default 1
+             */
+            chunks: number;
             /**
              * Cuts
              * @default []
@@ -1664,6 +1674,12 @@ export interface components {
              */
             replicas: number[];
             /**
+             * Schedule
+             * @default 1f1b
+             * @enum {string}
+             */
+            schedule: "1f1b" | "gpipe" | "interleaved";
+            /**
              * Shard
              * @default 1
              */
@@ -1683,10 +1699,18 @@ export interface components {
          *         tensor: Processes that share the large weights of each stage.
          *         shard: Processes that each keep a part of all weights and train on a part of the batch.
          *         micro_batches: Parts of a local batch that follow each other through the stages.
-         *         cuts: Names of the modules that the stages after the first begin with; None to divide by
-         *             weights.
+         *         schedule: Order of the passes of the micro-batches.
+         *         chunks: Chunks of the model that each stage of an interleaved pipeline has; None for 2, or
+         *             for 1 with another schedule.
+         *         cuts: Names of the modules that the stages, or chunks, after the first begin with; None to
+         *             divide by weights.
          */
         LayoutSpec: {
+            /**
+             * Chunks
+             * @example 2
+             */
+            chunks?: number;
             /**
              * Cuts
              * @example [
@@ -1706,6 +1730,13 @@ export interface components {
              * @example 2
              */
             pipeline: number;
+            /**
+             * Schedule
+             * @default 1f1b
+             * @example interleaved
+             * @enum {string}
+             */
+            schedule: "1f1b" | "gpipe" | "interleaved";
             /**
              * Shard
              * @default 1
@@ -4163,10 +4194,12 @@ export interface components {
             drain: number;
             /**
              * @default {
+             *       "chunks": 1,
              *       "cuts": [],
              *       "micro_batches": 1,
              *       "pipeline": 1,
              *       "replicas": [],
+             *       "schedule": "1f1b",
              *       "shard": 1,
              *       "tensor": 1
              *     }
