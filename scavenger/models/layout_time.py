@@ -26,6 +26,9 @@ UNCERTAINTY: Final = 1.3
 NO_OTHER_FIELDS: Final = ConfigDict(extra="forbid")  # a file with a wrong word is no profile
 # A process with sharded weights gathers them twice and scatters their gradients once.
 SHARD_PASSES: Final = 3
+# Each time PyTorch's hooks and copies of a block take this long, measured with ``fully_shard`` of
+# tiny blocks in two processes on two cores. A message without content takes a tenth of it.
+SHARD_START: Final = 1.2e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,12 +302,22 @@ class _Pieces:
         return np.concatenate([[0.0], np.cumsum(values)])
 
     def _block_seconds(self, block: BlockProfile) -> float:
-        shards, part = self.layout.tensor, self.part
-        if shards == 1 or not block.all_reduces:
-            return block.fixed_seconds + block.seconds_per_sample * part
-        shared = self.profile.inside.all_reduce(shards, block.all_reduce_bytes * part)
-        compute = block.fixed_seconds + block.seconds_per_sample * part / shards
-        return compute + block.all_reduces * shared
+        shards = self.layout.tensor if block.all_reduces else 1
+        compute = block.fixed_seconds + block.seconds_per_sample * self.part / shards
+        shared = self.profile.inside.all_reduce(shards, block.all_reduce_bytes * self.part)
+        gathering = self._gathering_seconds(block.weight_bytes / shards)
+        return compute + block.all_reduces * shared + gathering
+
+    def _gathering_seconds(self, weight_bytes: float) -> float:
+        """Return what sharded weights add to both passes of a block.
+
+        The cores that compute also move them, so nothing overlaps.
+        """
+        count, link = self.layout.shard, self.between_stages
+        if count == 1 or weight_bytes == 0:
+            return 0.0
+        moved = (count - 1) / count * weight_bytes / link.bytes_per_second
+        return SHARD_PASSES * (SHARD_START + (count - 1) * link.latency_seconds + moved)
 
     def cut(self) -> tuple[StageForecast, ...] | None:
         """Cut the chain so that the slowest stage is as fast as possible, and all fit the memory.
@@ -378,9 +391,6 @@ class _Pieces:
             sum(float(self.weights[each.last + 1] - self.weights[each.first]) for each in own)
             for own in owned
         )
-        if layout.shard > 1:
-            moved = (layout.shard - 1) / layout.shard * SHARD_PASSES * heaviest
-            compute = [max(each, moved / link.bytes_per_second) for each in compute]
         cuts = [self.profile.blocks[stage.last].output_bytes for stage in stages[:-1]]
         transfers = sum(2 * link.send(size * self.part) for size in cuts)
         slowest = max(compute)

@@ -255,11 +255,14 @@ def shards_of(row: dict[str, Any], layout: Layout) -> list[list[int]]:
 
 
 @pytest.mark.slow  # `make chaos` kills them, too
-@pytest.mark.parametrize("position", [0, 1])
+@pytest.mark.parametrize(
+    ("layout", "position"),
+    [("P=2 T=1 M=2", 0), ("P=2 T=1 M=2", 1), ("P=2 T=1 M=4 V=2", 0), ("P=2 T=1 M=4 V=2", 1)],
+)
 def test_a_killed_process_takes_its_worker_out_and_the_others_redo_the_iteration(
-    tmp_path: Path, position: int
+    tmp_path: Path, layout: str, position: int
 ) -> None:
-    job = SharedJob(tmp_path, Layout(2, micro_batches=2), "adamw")
+    job = SharedJob(tmp_path, Layout.parse(layout), "adamw")
     with job.conductor:
         job.train("w0", "w1")
         lost = job.conductor.processes.pop("w1")
@@ -292,9 +295,16 @@ def test_a_checkpoint_of_a_layout_is_one_of_the_whole_model(tmp_path: Path) -> N
     assert Alone("adamw").train(trained.values()) >= 48
 
 
-@pytest.mark.parametrize("position", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize(
+    ("layout", "position"),
+    [
+        pytest.param("P=2 T=1 M=2", 0, marks=pytest.mark.slow),
+        ("P=2 T=1 M=2", 1),
+        pytest.param("P=2 T=1 M=4 V=2", 0, marks=pytest.mark.slow),
+    ],
+)
 def test_a_gradient_that_overflows_in_one_process_lets_all_of_them_skip_the_step(
-    tmp_path: Path, position: int
+    tmp_path: Path, layout: str, position: int
 ) -> None:
     """A scaler looks at its own process's gradients; the others' must skip, too."""
     conductor = Conductor(
@@ -302,7 +312,7 @@ def test_a_gradient_that_overflows_in_one_process_lets_all_of_them_skip_the_step
         ["-c", SCALED, str(position)],
         dataset_size=SAMPLES,
         purpose="probe",
-        launch=start_with(Layout(2, micro_batches=2), fork),
+        launch=start_with(Layout.parse(layout), fork),
     )
     with conductor:
         conductor.start("w0")

@@ -12,6 +12,7 @@ import pytest
 
 from scavenger.layout import Layout, Schedule
 from scavenger.models.layout_time import (
+    SHARD_START,
     BlockProfile,
     LayoutForecast,
     LayoutProfile,
@@ -237,13 +238,15 @@ def test_workers_wait_for_the_all_reduce_of_the_heaviest_stage() -> None:
 
 def test_sharded_weights_are_kept_once_and_gathered_for_each_pass() -> None:
     blocks = [BlockProfile("b", 0.1, 0.0, 0.0, 0.0, 1e6)] * 4
-    link = LinkSpeed(0.0, 1e6)
+    link = LinkSpeed(0.01, 1e6)
     profile = profile_of(blocks, inside=link, optimizer_slots=2)
     whole = forecast(profile, Layout(), 1, 8)
     found = forecast(profile, Layout(shard=4), 4, 8)
     assert whole.memory_bytes == 4 * 4e6
     assert found.memory_bytes == 4 * 1e6 + 1e6, "a quarter, and one block that is gathered"
-    assert found.seconds == pytest.approx(3 / 4 * 3 * 4.0)
+    assert found.seconds == pytest.approx(4 * (0.1 + 3 * (SHARD_START + 3 * 0.01 + 3 / 4 * 1.0)))
+    bare = replace(profile, blocks=(*blocks, BlockProfile("tanh", 0.1, 0.0, 0.0, 0.0, 0.0)))
+    assert forecast(bare, Layout(shard=4), 4, 8).seconds == pytest.approx(found.seconds + 0.1)
 
 
 @pytest.mark.parametrize(
