@@ -3,7 +3,8 @@
 A *worker* trains one copy of the model, and is what a batch is divided among: K workers share a
 global batch. It has P·T·S processes, all on its own machine, one after another in the order of
 pipeline stages, then of tensor shards, then of those that divide weights and batch. In an
-asynchronous pipeline (PipeDream) each stage has a number of processes of its own instead.
+asynchronous pipeline (PipeDream) each stage has a number of processes of its own instead. In an
+interleaved pipeline a stage is several chunks of the model that do not follow each other.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Literal
+
+Schedule = Literal["1f1b", "gpipe", "interleaved"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,10 +28,13 @@ class Layout:
         micro_batches: Parts of a local batch that follow each other through the stages, M.
         replicas: Processes of each stage, which take minibatches in turn, if the pipeline is
             asynchronous (PipeDream); empty if each iteration ends in all stages.
-        cuts: Names of the modules that the stages after the first begin with; empty to divide by
-            weights.
+        cuts: Names of the modules that the stages after the first begin with, or the chunks of an
+            interleaved pipeline; empty to divide by weights.
         vertical_sync: Whether a minibatch uses in all stages weights of the same minibatches, those
             that the first stage has when it enters, rather than the newest of each stage.
+        schedule: Order of the passes of a synchronous pipeline: one forward, one backward; all
+            forward first (GPipe); or interleaved.
+        chunks: Chunks of the model that each stage has, V: chunk number c belongs to stage c mod P.
 
     >>> str(Layout())
     'P=1 T=1'
@@ -37,6 +44,8 @@ class Layout:
     'P=2 T=1 R=3-1 C=layers.13'
     >>> str(Layout(2, replicas=(3, 1), vertical_sync=True))
     'P=2 T=1 R=3-1 V=1'
+    >>> str(Layout(2, micro_batches=4, schedule="interleaved", chunks=3))
+    'P=2 T=1 M=4 V=3'
     """
 
     pipeline: int = 1
@@ -46,6 +55,8 @@ class Layout:
     replicas: tuple[int, ...] = ()
     cuts: tuple[str, ...] = ()
     vertical_sync: bool = False
+    schedule: Schedule = "1f1b"
+    chunks: int = 1
 
     def __post_init__(self) -> None:
         for name in COUNTS:
@@ -62,12 +73,33 @@ class Layout:
             self._check_replicas()
         elif self.vertical_sync:
             raise ValueError("vertical_sync needs an asynchronous pipeline: set replicas")
+        objection = self._objection_to_schedule()
+        if objection is not None:
+            raise ValueError(objection)
+
+    def _objection_to_schedule(self) -> str | None:
+        """Say why the passes cannot have this order; None if they can."""
+        if self.schedule != "1f1b" and (self.pipeline == 1 or self.replicas):
+            return f"schedule {self.schedule} is of the stages of a synchronous pipeline"
+        if self.schedule != "interleaved":
+            return None if self.chunks == 1 else "chunks are of the schedule interleaved"
+        if self.chunks < 2:
+            return "an interleaved pipeline has 2 chunks or more in each stage"
+        if self.tensor * self.shard > 1:
+            return "an interleaved pipeline has no shards"
+        if self.micro_batches % self.pipeline:
+            return (
+                f"{self.micro_batches} micro-batches are no multiple of the {self.pipeline} stages "
+                "of an interleaved pipeline"
+            )
+        return None
 
     def _check_cuts(self) -> None:
-        if len(self.cuts) != self.pipeline - 1:
+        count = self.chunk_count
+        if len(self.cuts) != count - 1:
             raise ValueError(
-                f"{self.pipeline} stages have {self.pipeline - 1} cuts between them, got "
-                f"{len(self.cuts)}"
+                f"{count} {'stages' if self.chunks == 1 else 'chunks'} have {count - 1} cuts "
+                f"between them, got {len(self.cuts)}"
             )
         if not all(MODULE_NAME.fullmatch(name) for name in self.cuts):
             raise ValueError(f"cuts must be names of modules, got {list(self.cuts)}")
@@ -92,14 +124,26 @@ class Layout:
         True
         """
         found = _LAYOUT.fullmatch(text)
-        if found is None:
+        if found is None or found["chunks"] == "1":  # V=1 is of asynchronous pipelines
             raise ValueError(f"{text!r} is no layout: write e.g. P=2 T=1 M=4")
         told = found.groupdict()
         counts = {name: int(told[name] or 1) for name in COUNTS}
         replicas = tuple(int(each) for each in (told["replicas"] or "").split("-") if each)
         cuts = tuple(each for each in (told["cuts"] or "").split(",") if each)
-        synced = told["vertical_sync"] is not None
-        return cls(**counts, replicas=replicas, cuts=cuts, vertical_sync=synced)
+        if told["chunks"] == "1":
+            raise ValueError(
+                f"{text!r} is no layout: V=1 is written of asynchronous pipelines only"
+            )
+        chunks = int(told["chunks"] or 1)
+        schedule: Schedule = "gpipe" if told["gpipe"] else "1f1b" if chunks == 1 else "interleaved"
+        return cls(
+            **counts,
+            replicas=replicas,
+            cuts=cuts,
+            vertical_sync=told["vertical_sync"] is not None,
+            schedule=schedule,
+            chunks=chunks,
+        )
 
     @property
     def processes(self) -> int:
@@ -110,6 +154,19 @@ class Layout:
     def is_asynchronous(self) -> bool:
         """Whether minibatches overlap, so that gradients come late (PipeDream)."""
         return bool(self.replicas)
+
+    @property
+    def chunk_count(self) -> int:
+        """Chunks that the model is cut into, P·V: one for each stage, or V if interleaved."""
+        return self.pipeline * self.chunks
+
+    def chunks_of(self, stage: int) -> range:
+        """Return the numbers of the chunks that a stage has.
+
+        >>> Layout(2, micro_batches=2, schedule="interleaved", chunks=2).chunks_of(1)
+        range(1, 4, 2)
+        """
+        return range(stage, self.chunk_count, self.pipeline)
 
     def positions(self, stage: int) -> range:
         """Return the positions of a stage's processes among those of its worker.
@@ -211,7 +268,10 @@ class Layout:
         replicas = f" R={'-'.join(map(str, self.replicas))}" if self.replicas else ""
         synced = " V=1" if self.vertical_sync else ""
         cuts = f" C={','.join(self.cuts)}" if self.cuts else ""
-        return f"P={self.pipeline} T={self.tensor}{shard}{parts}{replicas}{synced}{cuts}"
+        schedule = " G=gpipe" if self.schedule == "gpipe" else ""
+        chunks = f" V={self.chunks}" if self.chunks > 1 else ""
+        passes = f"{parts}{replicas}{synced}{schedule}{chunks}"
+        return f"P={self.pipeline} T={self.tensor}{shard}{passes}{cuts}"
 
 
 MODULE_NAME = re.compile(r"[^\s,]+")
@@ -219,6 +279,7 @@ COUNTS = ("pipeline", "tensor", "shard", "micro_batches")
 _LAYOUT = re.compile(
     r"P=(?P<pipeline>\d+) T=(?P<tensor>\d+)(?: S=(?P<shard>\d+))?(?: M=(?P<micro_batches>\d+))?"
     r"(?: R=(?P<replicas>\d+(?:-\d+)*)(?: (?P<vertical_sync>V=1))?)?"
+    r"(?: G=(?P<gpipe>gpipe))?(?: V=(?P<chunks>[1-9]\d*))?"
     r"(?: C=(?P<cuts>[^\s,]+(?:,[^\s,]+)*))?"
 )
 PLAIN = Layout()

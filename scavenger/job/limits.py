@@ -38,14 +38,14 @@ from scavenger.job.fields import (
 )
 from scavenger.job.messages import show_value
 from scavenger.job.pricing import MemorySpec
-from scavenger.layout import MODULE_NAME, PLAIN, Layout
+from scavenger.layout import MODULE_NAME, PLAIN, Layout, Schedule
 from scavenger.planning.layout_search import LayoutSearch
 from scavenger.planning.layouts import GIB, LayoutRange
 
 MAX_WORKERS = 1024
 MAX_BATCH = 2**24
 MAX_CONFIGURATIONS = 400
-MAX_STAGES, MAX_MICRO_BATCHES = 64, 1024
+MAX_STAGES, MAX_MICRO_BATCHES, MAX_CHUNKS = 64, 1024, 64
 
 RangeOrList = Bounds | tuple[int, ...]
 WorkerCount = Annotated[int, Strict(), Field(ge=1, le=MAX_WORKERS)]
@@ -169,8 +169,11 @@ class LayoutSpec(SpecModel):
             batch.
         micro_batches: Parts of a local batch that follow each other through the stages; None for 1,
             or where there are several numbers of stages for the best.
-        cuts: Names of the modules that the stages after the first begin with; None to divide by
-            weights, or where the layout is searched by time.
+        schedule: Order of the passes of the micro-batches.
+        chunks: Chunks of the model that each stage of an interleaved pipeline has; None for 2, or
+            for 1 with another schedule.
+        cuts: Names of the modules that the stages, or chunks, after the first begin with; None to
+            divide by weights, or by time where the layout is searched.
     """
 
     pipeline: LayoutCounts = Field(1, examples=["1..4"])
@@ -181,6 +184,10 @@ class LayoutSpec(SpecModel):
         PlainValidator(_read_parts, json_schema_input_type=int | Literal["auto"]),
         BeforeValidator(require_value),
     ] = Field(None, examples=[4])
+    schedule: Schedule = Field("1f1b", examples=["interleaved"])
+    chunks: Annotated[
+        Annotated[int, Strict(), Field(ge=2, le=MAX_CHUNKS)] | None, BeforeValidator(require_value)
+    ] = Field(None, examples=[2])
     cuts: Annotated[tuple[ModuleName, ...] | None, BeforeValidator(require_value)] = Field(
         None, examples=["[layers.3]"]
     )
@@ -195,6 +202,47 @@ class LayoutSpec(SpecModel):
             )
         return count
 
+    @field_validator("schedule")
+    @classmethod
+    def _orders_passes(cls, schedule: Schedule, info: ValidationInfo) -> Schedule:
+        ways = ("pipeline", "tensor", "shard", "micro_batches")
+        if schedule == "1f1b" or not set(ways) <= info.data.keys():
+            return schedule
+        stages, tensor, shard, given = (info.data[way] for way in ways)
+        if not all(isinstance(each, int | None) for each in (stages, tensor, shard, given)):
+            raise ValueError(
+                f"{schedule} is of one layout: write one number of each beside it, e.g. pipeline: "
+                "2 and micro_batches: 4, or leave it out"
+            )
+        parts = given or 1
+        if stages == 1:
+            raise ValueError(
+                f"{schedule} needs stages: write pipeline: 2 or more beside it, or leave it out"
+            )
+        if schedule == "gpipe":
+            return schedule
+        if tensor > 1 or shard > 1:
+            raise ValueError(
+                "interleaved is of stages of one process each: leave tensor and shard out, or "
+                "write 1f1b"
+            )
+        if parts % stages:
+            raise ValueError(
+                f"interleaved needs as many micro_batches as stages, or a multiple, got {parts}: "
+                f"write e.g. {2 * stages}"
+            )
+        return schedule
+
+    @field_validator("chunks")
+    @classmethod
+    def _are_interleaved(cls, chunks: int | None, info: ValidationInfo) -> int | None:
+        if chunks is not None and info.data.get("schedule", "interleaved") != "interleaved":
+            raise ValueError(
+                f"{chunks} in each stage are interleaved: write schedule: interleaved beside it, "
+                "or leave it out"
+            )
+        return chunks
+
     @field_validator("cuts")
     @classmethod
     def _lie_between_stages(
@@ -203,8 +251,9 @@ class LayoutSpec(SpecModel):
         stages = info.data.get("pipeline", 1)
         if cuts is not None and not isinstance(stages, int):
             raise ValueError("belong to one number of stages: write pipeline: 2, or leave them out")
-        if cuts is not None and "pipeline" in info.data:
-            check_cuts(cuts, stages)
+        if cuts is not None and {"pipeline", "schedule", "chunks"} <= info.data.keys():
+            chunks = chunks_per_stage(info.data["schedule"], info.data["chunks"])
+            check_cuts(cuts, stages * chunks)
         return cuts
 
     @property
@@ -222,7 +271,9 @@ class LayoutSpec(SpecModel):
         assert isinstance(self.tensor, int)
         assert isinstance(self.shard, int)
         parts = self.micro_batches if isinstance(self.micro_batches, int) else 1
-        return Layout(self.pipeline, self.tensor, self.shard, parts, cuts=self.cuts or ())
+        counts = self.pipeline, self.tensor, self.shard, parts
+        chunks = chunks_per_stage(self.schedule, self.chunks)
+        return Layout(*counts, cuts=self.cuts or (), schedule=self.schedule, chunks=chunks)
 
     @property
     def considered(self) -> LayoutRange:
@@ -249,8 +300,13 @@ def _read_layout(value: object) -> object:
     return require_value(value)
 
 
+def chunks_per_stage(schedule: Schedule, chunks: int | None) -> int:
+    """Return how many chunks of the model each stage has: 1 unless they are interleaved."""
+    return (chunks or 2) if schedule == "interleaved" else 1
+
+
 def check_cuts(cuts: tuple[str, ...], stages: int) -> None:
-    """Refuse cuts that do not lie between so many stages."""
+    """Refuse cuts that do not lie between so many stages, or chunks of an interleaved pipeline."""
     if not cuts:
         raise ValueError(f"must name {stages - 1} modules: write them, or leave it out")
     if len(set(cuts)) < len(cuts):
@@ -347,9 +403,14 @@ class Limits(SpecModel):
                 "is the memory that layouts share: write layout: auto beside it, or layout: 1 to "
                 "refuse a model that does not fit"
             )
-        if memory is not None and "layout" in info.data and info.data["layout"].cuts is not None:
+        layout: LayoutSpec | None = info.data.get("layout")
+        if memory is not None and layout is not None and layout.cuts is not None:
             raise ValueError(
                 "lets a profile of the model say where it is cut: leave layout.cuts out, or this"
+            )
+        if memory is not None and layout is not None and layout.schedule != "1f1b":
+            raise ValueError(
+                f"is not compared with {layout.schedule}: leave layout.schedule out, or this"
             )
         return memory
 

@@ -134,9 +134,10 @@ class LayoutProfile:
 
     def objection(self, layout: Layout) -> str | None:
         """Say in a sentence why the model cannot be laid out so; None if it can."""
-        stages, shards = layout.pipeline, layout.tensor
-        if stages > len(self.blocks):
-            return f"{len(self.blocks)} blocks cannot be cut into {stages} stages"
+        count, shards = layout.chunk_count, layout.tensor
+        if count > len(self.blocks):
+            kind = "stages" if layout.chunks == 1 else "chunks"
+            return f"{len(self.blocks)} blocks cannot be cut into {count} {kind}"
         if layout.micro_batches > 1 and self.has_batch_statistics:
             return "a batch normalisation would see the samples of one micro-batch only"
         if shards == 1:

@@ -2,14 +2,16 @@
 
 The time is that of one forward, one backward with a flush (docs/equations.md): all stages once, the
 slowest of them for each further micro-batch, transfers between stages, and the synchronisation of
-workers. Of each block a profile has a line in the samples, as the law of one process has.
+workers. All forward first (GPipe) takes as long, and an interleaved pipeline fills chunk by chunk.
+Of each block a profile has a line in the samples, as the law of one process has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,17 +23,20 @@ from scavenger.measurement.layout_profile import BlockProfile, LayoutProfile
 UNCERTAINTY: Final = 1.3
 # A process with sharded weights gathers them twice and scatters their gradients once.
 SHARD_PASSES: Final = 3
+# Each time PyTorch's hooks and copies of a block take this long, measured with ``fully_shard`` of
+# tiny blocks in two processes on two cores. A message without content takes a tenth of it.
+SHARD_START: Final = 1.2e-3
 
 
 @dataclass(frozen=True, slots=True)
 class StageForecast:
-    """One stage of a layout.
+    """One stage of a layout, or one chunk of an interleaved pipeline.
 
     Attributes:
         first: Its first block, counted from 0.
         last: Its last block.
         seconds: Of both passes of one micro-batch.
-        memory_bytes: What each of its processes needs.
+        memory_bytes: What each of its processes needs, for all chunks that it has.
     """
 
     first: int
@@ -51,7 +56,7 @@ class LayoutForecast:
         seconds: Of an iteration.
         seconds_low: Lower end of its 80 % interval.
         seconds_high: Upper end.
-        stages: What each stage has and takes.
+        stages: What each stage has and takes; of an interleaved pipeline, each chunk.
     """
 
     layout: Layout
@@ -100,6 +105,28 @@ def forecast_layout(
     return LayoutForecast(layout, processes, global_batch, seconds, low, high, stages)
 
 
+def micro_batches_in_flight(layout: Layout, stage: int) -> float:
+    """Return for how many micro-batches a stage keeps what its backward passes need.
+
+    >>> [micro_batches_in_flight(Layout(4, micro_batches=8), stage) for stage in (0, 3)]
+    [4, 1]
+    >>> micro_batches_in_flight(Layout(4, micro_batches=8, schedule="gpipe"), 3)
+    8
+    >>> interleaved = Layout(4, micro_batches=8, schedule="interleaved", chunks=2)
+    >>> [micro_batches_in_flight(interleaved, stage) for stage in (0, 3)]
+    [5.5, 2.5]
+    """
+    parts, behind = layout.micro_batches, layout.pipeline - stage
+    match layout.schedule:
+        case "1f1b":
+            return min(parts, behind)
+        case "gpipe":
+            return parts
+        case "interleaved":  # forward passes of single chunks, before their first backward pass
+            begun = (layout.chunks - 1) * layout.pipeline + 2 * (behind - 1) + 1
+            return min(parts, begun / layout.chunks)
+
+
 class _Pieces:
     """Figures of one layout on one batch.
 
@@ -135,58 +162,85 @@ class _Pieces:
         return np.concatenate([[0.0], np.cumsum(values)])
 
     def _block_seconds(self, block: BlockProfile) -> float:
-        shards, part = self.layout.tensor, self.part
-        if shards == 1 or not block.all_reduces:
-            return block.fixed_seconds + block.seconds_per_sample * part
-        shared = self.profile.inside.all_reduce(shards, block.all_reduce_bytes * part)
-        compute = block.fixed_seconds + block.seconds_per_sample * part / shards
-        return compute + block.all_reduces * shared
+        shards = self.layout.tensor if block.all_reduces else 1
+        compute = block.fixed_seconds + block.seconds_per_sample * self.part / shards
+        shared = self.profile.inside.all_reduce(shards, block.all_reduce_bytes * self.part)
+        gathering = self._gathering_seconds(block.weight_bytes / shards)
+        return compute + block.all_reduces * shared + gathering
+
+    def _gathering_seconds(self, weight_bytes: float) -> float:
+        """Return what sharded weights add to both passes of a block.
+
+        The cores that compute also move them, so nothing overlaps.
+        """
+        count, link = self.layout.shard, self.between_stages
+        if count == 1 or weight_bytes == 0:
+            return 0.0
+        moved = (count - 1) / count * weight_bytes / link.bytes_per_second
+        return SHARD_PASSES * (SHARD_START + (count - 1) * link.latency_seconds + moved)
 
     def cut(self) -> tuple[StageForecast, ...] | None:
         """Cut the chain so that the slowest stage is as fast as possible, and all fit the memory.
 
-        From the last stage to the first: then the micro-batches in flight in a stage are known.
+        From the last stage to the first: then the micro-batches in flight in a stage are known. The
+        chunks of an interleaved pipeline are cut by time alone, as a process has several.
         """
-        stages, count = self.layout.pipeline, len(self.profile.blocks)
-        best = np.full((stages + 1, count + 1), np.inf)
-        cuts = np.zeros((stages + 1, count + 1), dtype=np.int64)
-        best[0, count] = 0.0
-        for behind in range(1, stages + 1):  # stages from this one on
-            for first in range(count):
-                ends = np.arange(first + 1, count + 1)
-                seconds = self.seconds[ends] - self.seconds[first]
-                slowest = np.maximum(seconds, best[behind - 1, ends])
-                slowest[self._memory(first, ends, behind) > self.profile.process_memory_bytes] = (
-                    np.inf
-                )
+        count, blocks = self.layout.chunk_count, len(self.profile.blocks)
+        is_interleaved, most = self.layout.chunks > 1, self.profile.process_memory_bytes
+        best = np.full((count + 1, blocks + 1), np.inf)
+        cuts = np.zeros((count + 1, blocks + 1), dtype=np.int64)
+        best[0, blocks] = 0.0
+        for behind in range(1, count + 1):  # stages from this one on
+            for first in range(blocks):
+                ends = np.arange(first + 1, blocks + 1)
+                slowest = np.maximum(self._seconds(first, ends), best[behind - 1, ends])
+                if not is_interleaved:
+                    slowest[self._memory([(first, ends)], count - behind) > most] = np.inf
                 chosen = int(slowest.argmin())
                 best[behind, first], cuts[behind, first] = slowest[chosen], ends[chosen]
-        if not np.isfinite(best[stages, 0]):
+        if not np.isfinite(best[count, 0]):
             return None
-        found, first = [], 0
-        for behind in range(stages, 0, -1):
-            end = int(cuts[behind, first])
-            seconds = float(self.seconds[end] - self.seconds[first])
-            needed = float(self._memory(first, np.array([end]), behind)[0])
-            found.append(StageForecast(first, end - 1, seconds, needed))
-            first = end
-        return tuple(found)
+        edges = [0]
+        for behind in range(count, 0, -1):
+            edges.append(int(cuts[behind, edges[-1]]))
+        pieces = list(pairwise(edges))
+        needed = [
+            float(self._memory(pieces[stage :: self.layout.pipeline], stage))
+            for stage in range(self.layout.pipeline)
+        ]
+        if max(needed) > most:
+            return None
+        return tuple(
+            StageForecast(
+                first,
+                end - 1,
+                float(self._seconds(first, end)),
+                needed[number % self.layout.pipeline],
+            )
+            for number, (first, end) in enumerate(pieces)
+        )
 
-    def _memory(self, first: int, ends: np.ndarray, behind: int) -> Floats:
-        """Return what a process of a stage needs, by where the stage ends.
+    def _seconds(self, first: int, end: int | np.ndarray) -> Floats:
+        return np.asarray(self.seconds[end] - self.seconds[first])
+
+    def _memory(self, pieces: Sequence[tuple[int, int | np.ndarray]], stage: int) -> Floats:
+        """Return what a process of a stage needs, by where its last piece ends.
 
         Args:
-            first: Its first block.
-            ends: One behind its last.
-            behind: Stages from this one on; so many micro-batches are in flight at most.
+            pieces: First block of each of its chunks, and one behind the last.
+            stage: Its number.
         """
         shard = self.layout.shard
-        weights = (self.weights[ends] - self.weights[first]) / shard
-        kept = weights * (2 + self.profile.optimizer_slots)
-        kept += self.whole_gradients[ends] - self.whole_gradients[first]
+
+        def total(values: Floats) -> Any:
+            return sum(values[end] - values[first] for first, end in pieces)
+
+        kept = total(self.weights) / shard * (2 + self.profile.optimizer_slots)
         gathered = self.largest_block if shard > 1 else 0.0
-        in_flight = min(self.layout.micro_batches, behind)
-        return np.asarray(kept + gathered + in_flight * (self.saved[ends] - self.saved[first]))
+        in_flight = micro_batches_in_flight(self.layout, stage)
+        return np.asarray(
+            kept + total(self.whole_gradients) + gathered + in_flight * total(self.saved)
+        )
 
     def _work(self, compute: Sequence[float]) -> float:
         """Return seconds that the passes of a machine's processes take at least.
@@ -204,16 +258,17 @@ class _Pieces:
     def iteration(self, stages: Sequence[StageForecast]) -> float:
         """Return seconds of an iteration."""
         layout, link = self.layout, self.between_stages
-        compute = [stage.seconds for stage in stages]
+        owned = [stages[number :: layout.pipeline] for number in range(layout.pipeline)]
+        compute = [sum(chunk.seconds for chunk in own) for own in owned]
         heaviest = max(
-            float(self.weights[stage.last + 1] - self.weights[stage.first]) for stage in stages
+            sum(float(self.weights[each.last + 1] - self.weights[each.first]) for each in own)
+            for own in owned
         )
-        if layout.shard > 1:
-            moved = (layout.shard - 1) / layout.shard * SHARD_PASSES * heaviest
-            compute = [max(each, moved / link.bytes_per_second) for each in compute]
         cuts = [self.profile.blocks[stage.last].output_bytes for stage in stages[:-1]]
         transfers = sum(2 * link.send(size * self.part) for size in cuts)
-        passes = sum(compute) + (layout.micro_batches - 1) * max(compute)
+        slowest = max(compute)
+        filling = (sum(compute) - slowest) / layout.chunks
+        passes = layout.micro_batches * slowest + filling
         passes = max(passes, self._work(compute))
         own = heaviest / layout.shard
         sync = self.between_workers.all_reduce(self.workers, own)

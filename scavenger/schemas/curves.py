@@ -34,7 +34,7 @@ def point_id(workers: int, global_batch: int, stack: str = EAGER_NAME) -> str:
     'k1-b32-P=2_T=1_M=4'
     """
     name = f"k{workers}-b{global_batch}"
-    short = stack.partition(" C=")[0].replace("+", ".").replace(" ", "_")
+    short = stack.partition(" C=")[0].replace("+", ".").replace(" ", "_")  # cuts come last
     return name if stack == EAGER_NAME else f"{name}-{short}"
 
 

@@ -37,6 +37,8 @@ LAYOUTS = (
     Layout(shard=2),
     Layout(2),
     Layout(2, micro_batches=4),
+    Layout(2, micro_batches=4, schedule="gpipe"),
+    Layout(2, micro_batches=4, schedule="interleaved", chunks=2),
     Layout(2, micro_batches=8),
     Layout(4),
     Layout(4, micro_batches=8),
@@ -82,7 +84,7 @@ def main() -> int:
         seconds = iteration_time(layout)
         measured[str(layout)] = foretold.seconds, seconds
         console.print(
-            f"{layout!s:12} {seconds * 1e3:6.1f} ms an iteration, foretold"
+            f"{layout!s:20} {seconds * 1e3:6.1f} ms an iteration, foretold"
             f" {foretold.seconds * 1e3:6.1f} ms ({foretold.seconds / seconds:.2f} of it)"
         )
     orders = [sorted(measured, key=lambda name: measured[name][side]) for side in (0, 1)]

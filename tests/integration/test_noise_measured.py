@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch._C._distributed_c10d import HashStore
 from torch.distributed import ProcessGroupGloo
+from torch.optim import SGD
 
 from scavenger.cluster import ClusterConfig
 from scavenger.measurement.noise import ShardNorms, noise_at, pool_noise
@@ -186,3 +187,50 @@ def test_one_measured_division_predicts_the_noise_of_all_others() -> None:
         normalized.append(found.noise / shards)
     assert float(np.mean(errors)) <= 0.05
     assert max(normalized) > 2 * min(normalized)
+
+
+class ChunkedWorker:
+    """Parameters of two chunks, whose passes follow each other on each part of a batch."""
+
+    def __init__(self) -> None:
+        self.chunks = [nn.Parameter(torch.zeros(2, dtype=torch.float64)) for _ in range(2)]
+        self.reducer = Reducer(self.chunks, micro_batches=1, should_abort=lambda: False)
+
+    def iterate(self, parts: Tensor, *, as_shards: bool) -> tuple[float, list[Tensor]]:
+        """Let gradients be the rows of the parts; returns mean_k ||g_k||², and their sum."""
+        self.reducer.begin(BatchSlice(1.0, 1.0, is_last=True))
+        self.reducer.expect_passes(len(parts), as_shards=as_shards, passes_per_part=2)
+        for part in parts:
+            for chunk, gradient in zip(self.chunks, part, strict=True):
+                (chunk @ gradient).backward()
+        self.reducer.end()
+        kept = [chunk.grad for chunk in self.chunks if chunk.grad is not None]
+        column = SUMMARY_COLUMNS.index("local_norm_sq")
+        return float(self.reducer.rows_of_workers()[0, column]), [each.clone() for each in kept]
+
+
+@pytest.mark.parametrize("is_zeroed", [True, False], ids=["zeroed", "removed"])
+def test_passes_of_chunks_on_one_part_are_one_shard(*, is_zeroed: bool) -> None:
+    worker, rng = ChunkedWorker(), torch.Generator().manual_seed(1)
+    for turn in range(6):
+        parts = torch.randn(3, 2, 2, generator=rng, dtype=torch.float64)
+        norm_sq, kept = worker.iterate(parts, as_shards=turn % 2 == 0)
+        assert torch.allclose(torch.stack(kept), parts.sum(dim=0))
+        # A script divides each loss by the number of parts, so g_k is a row times 3.
+        expected = float((9 * parts**2).sum(dim=(1, 2)).mean()) if turn % 2 == 0 else 0.0
+        assert norm_sq == pytest.approx(expected)
+        SGD(worker.chunks).zero_grad(set_to_none=not is_zeroed)
+
+
+def test_a_pass_without_hooks_counts_where_gradients_were_zeroed_and_not_removed() -> None:
+    weight = nn.Parameter(torch.zeros(2))
+    reducer = Reducer([weight], micro_batches=1, should_abort=lambda: False)
+    for _ in range(3):
+        reducer.begin(BatchSlice(1.0, 1.0, is_last=True))
+        reducer.expect_passes(1, as_shards=False)
+        weight.grad = torch.ones(2) if weight.grad is None else weight.grad.add_(1.0)
+        reducer.take_pass()
+        reducer.end()
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [1.0, 1.0]
+        weight.grad.zero_()

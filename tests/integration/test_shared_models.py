@@ -47,15 +47,24 @@ with worker_agent.session() as job, open(f"{name}.jsonl", "a", buffering=1) as r
         turn = job.directive.generation, job.directive.revision
         weights = own_weights(model)
         facts = {"iteration": job.iteration, "turn": turn, "indices": indices.tolist()}
+        if job.evaluates and job.iteration % 3 == 0:
+            facts["predicted"] = job.predict(inputs[:5]).tolist()
         rows.write(json.dumps({**facts, "weights": weights}) + "\\n")
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=job.iteration % 2 == 0)
         said = job.step(inputs[indices], targets[indices])
         clip_grad_norm_(model.parameters(), 0.3)
         optimizer.step()
         job.log(loss=said)
 """
 
-CHECKPOINTED = (Layout(2, micro_batches=2), PLAIN, Layout(tensor=2), Layout(shard=2))
+INTERLEAVED = Layout(2, micro_batches=4, schedule="interleaved", chunks=2)
+CHECKPOINTED = (
+    Layout(2, micro_batches=2),
+    PLAIN,
+    Layout(tensor=2),
+    INTERLEAVED,
+    Layout(shard=2),
+)
 SCALED = """
 import json, math, os, sys
 import torch
@@ -98,12 +107,12 @@ class SharedJob:
             environment=variables,
         )
 
-    def train(self, *workers: str, iterations: int = 4, **changes: Any) -> int:
+    def train(self, *workers: str, iterations: int = 4, batch: int = BATCH, **changes: Any) -> int:
         """Let these workers train together for some iterations; returns their generation."""
         for worker in workers:
             if worker not in self.conductor.processes:
                 self.conductor.start(worker)
-        generation = self.conductor.order(list(workers), BATCH, report_after=iterations, **changes)
+        generation = self.conductor.order(list(workers), batch, report_after=iterations, **changes)
         self.conductor.wait_applied(generation, iterations)
         return generation
 
@@ -168,6 +177,10 @@ class Alone:
         for rows in iterations:
             for row in rows.values():
                 assert self.difference(row) < 1e-10
+                if "predicted" in row:
+                    outputs = self.model(self.inputs[:5]).detach()
+                    predicted = torch.tensor(row["predicted"], dtype=torch.float64)
+                    assert (outputs - predicted).abs().max() < 1e-10
             self.gradient([index for row in rows.values() for index in row["indices"]])
             self.step()
             count += 1
@@ -178,6 +191,10 @@ class Alone:
     ("layout", "optimizer"),
     [
         ("P=2 T=1 M=2", "adamw"),  # test_chaos.py trains with tensor and sharded processes
+        pytest.param("P=2 T=1 M=4 V=2", "adamw", marks=pytest.mark.slow),
+        pytest.param("P=2 T=1 M=4 V=2", "sgd", marks=pytest.mark.slow),
+        pytest.param("P=2 T=1 M=4 G=gpipe", "adamw", marks=pytest.mark.slow),
+        pytest.param("P=2 T=1 M=4 G=gpipe", "sgd", marks=pytest.mark.slow),
         pytest.param("P=1 T=2", "sgd", marks=pytest.mark.slow),
         pytest.param("P=1 T=1 S=2", "adamw", marks=pytest.mark.slow),
         pytest.param("P=1 T=1 S=2", "sgd", marks=pytest.mark.slow),
@@ -220,6 +237,15 @@ def test_workers_that_share_a_model_train_as_one_process_while_their_number_chan
         alone.step()
 
 
+def test_an_interleaved_pipeline_follows_every_size_of_a_batch(tmp_path: Path) -> None:
+    """Four, two, three and one parts: the schedule of each is another."""
+    job = SharedJob(tmp_path, INTERLEAVED, "sgd")
+    with job.conductor:
+        for batch in (16, 10, 6, 5):
+            job.train("w0", batch=batch)
+    assert Alone("sgd").train(job.iterations()) >= 12
+
+
 def shards_of(row: dict[str, Any], layout: Layout) -> list[list[int]]:
     """Return the samples of each micro-batch."""
     indices = row["indices"]
@@ -229,11 +255,14 @@ def shards_of(row: dict[str, Any], layout: Layout) -> list[list[int]]:
 
 
 @pytest.mark.slow  # `make chaos` kills them, too
-@pytest.mark.parametrize("position", [0, 1])
+@pytest.mark.parametrize(
+    ("layout", "position"),
+    [("P=2 T=1 M=2", 0), ("P=2 T=1 M=2", 1), ("P=2 T=1 M=4 V=2", 0), ("P=2 T=1 M=4 V=2", 1)],
+)
 def test_a_killed_process_takes_its_worker_out_and_the_others_redo_the_iteration(
-    tmp_path: Path, position: int
+    tmp_path: Path, layout: str, position: int
 ) -> None:
-    job = SharedJob(tmp_path, Layout(2, micro_batches=2), "adamw")
+    job = SharedJob(tmp_path, Layout.parse(layout), "adamw")
     with job.conductor:
         job.train("w0", "w1")
         lost = job.conductor.processes.pop("w1")
@@ -266,9 +295,16 @@ def test_a_checkpoint_of_a_layout_is_one_of_the_whole_model(tmp_path: Path) -> N
     assert Alone("adamw").train(trained.values()) >= 48
 
 
-@pytest.mark.parametrize("position", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize(
+    ("layout", "position"),
+    [
+        pytest.param("P=2 T=1 M=2", 0, marks=pytest.mark.slow),
+        ("P=2 T=1 M=2", 1),
+        pytest.param("P=2 T=1 M=4 V=2", 0, marks=pytest.mark.slow),
+    ],
+)
 def test_a_gradient_that_overflows_in_one_process_lets_all_of_them_skip_the_step(
-    tmp_path: Path, position: int
+    tmp_path: Path, layout: str, position: int
 ) -> None:
     """A scaler looks at its own process's gradients; the others' must skip, too."""
     conductor = Conductor(
@@ -276,7 +312,7 @@ def test_a_gradient_that_overflows_in_one_process_lets_all_of_them_skip_the_step
         ["-c", SCALED, str(position)],
         dataset_size=SAMPLES,
         purpose="probe",
-        launch=start_with(Layout(2, micro_batches=2), fork),
+        launch=start_with(Layout.parse(layout), fork),
     )
     with conductor:
         conductor.start("w0")

@@ -10,9 +10,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scavenger.layout import Layout
+from scavenger.layout import Layout, Schedule
 from scavenger.measurement.layout_profile import BlockProfile, LayoutProfile, LinkSpeed
-from scavenger.models.layout_time import LayoutForecast, StageForecast, forecast_layout
+from scavenger.models.layout_time import (
+    SHARD_START,
+    LayoutForecast,
+    StageForecast,
+    forecast_layout,
+)
 from scavenger.planning.layouts import LayoutRange, forecast_layouts
 
 FREE = LinkSpeed(0.0, 1e30)
@@ -45,22 +50,39 @@ def forecast(profile: LayoutProfile, layout: Layout, processes: int, batch: int)
     return found
 
 
-def played(stages: Sequence[StageForecast], sends: Sequence[float], parts: int) -> float:
-    """Play one forward, one backward with a flush; a third of a stage is its forward pass."""
+def passes_of(layout: Layout, stage: int) -> list[tuple[str, int, int]]:
+    """Return forward and backward passes of a stage in order, each with chunk and micro-batch."""
+    count, parts = layout.pipeline, layout.micro_batches
+    if layout.schedule == "interleaved":
+        turns = [
+            (chunk, first + k)
+            for first in range(0, parts, count)
+            for chunk in range(layout.chunks)
+            for k in range(count)
+        ]
+        forward = [("F", stage + chunk * count, k) for chunk, k in turns]
+        last = layout.chunks - 1
+        backward = [("B", stage + (last - chunk) * count, k) for chunk, k in turns]
+        warm = min(last * count + 2 * (count - 1 - stage), len(forward))
+    else:
+        forward, backward = ([(work, stage, k) for k in range(parts)] for work in "FB")
+        warm = parts if layout.schedule == "gpipe" else min(count - 1 - stage, parts)
+    order = forward[:warm]
+    for pair in zip(forward[warm:], backward, strict=False):
+        order += pair
+    return order + backward[len(forward) - warm :]
+
+
+def played(layout: Layout, stages: Sequence[StageForecast], sends: Sequence[float]) -> float:
+    """Play a schedule with a flush; a third of a stage is its forward pass."""
     count, ends = len(stages), {}
-    orders = []
-    for stage in range(count):
-        warm = min(count - 1 - stage, parts)
-        order = [("F", k) for k in range(warm)]
-        for k in range(parts - warm):
-            order += [("F", warm + k), ("B", k)]
-        orders.append(order + [("B", k) for k in range(parts - warm, parts)])
-    clock, places = [0.0] * count, [0] * count
+    orders = [passes_of(layout, stage) for stage in range(layout.pipeline)]
+    clock, places = [0.0] * layout.pipeline, [0] * layout.pipeline
     while any(place < len(order) for place, order in zip(places, orders, strict=True)):
-        for stage in range(count):
-            if places[stage] == len(orders[stage]):
+        for process in range(layout.pipeline):
+            if places[process] == len(orders[process]):
                 continue
-            work, k = orders[stage][places[stage]]
+            work, stage, k = orders[process][places[process]]
             needs = stage - 1 if work == "F" else stage + 1
             source = (work, needs, k) if 0 <= needs < count else ("F", stage, k)
             is_first = work == "F" and needs < 0
@@ -69,9 +91,9 @@ def played(stages: Sequence[StageForecast], sends: Sequence[float], parts: int) 
             border = min(stage, needs) if 0 <= needs < count else -1
             ready = 0.0 if is_first else ends[source] + (sends[border] if border >= 0 else 0.0)
             share = 1 / 3 if work == "F" else 2 / 3
-            clock[stage] = max(clock[stage], ready) + share * stages[stage].seconds
-            ends[work, stage, k] = clock[stage]
-            places[stage] += 1
+            clock[process] = max(clock[process], ready) + share * stages[stage].seconds
+            ends[work, stage, k] = clock[process]
+            places[process] += 1
     return max(clock)
 
 
@@ -98,23 +120,52 @@ def test_a_balanced_pipeline_takes_as_many_turns_as_parts_and_other_stages() -> 
         assert found.seconds == pytest.approx((parts + stages - 1) * turn)
 
 
-def test_the_time_is_that_of_the_schedule_played_out() -> None:
+def test_chunks_divide_the_idle_time_of_a_balanced_pipeline() -> None:
+    for stages, chunks, rounds in itertools.product((2, 4), (2, 3), (1, 4)):
+        blocks = [BlockProfile("b", 0.25, 0.5, 0.0, 0.0, 1e6)] * (stages * chunks)
+        parts = stages * rounds
+        layout = Layout(stages, micro_batches=parts, schedule="interleaved", chunks=chunks)
+        found = forecast(profile_of(blocks), layout, stages, parts)
+        turn = chunks * (0.25 + 0.5)
+        assert found.seconds == pytest.approx((parts + (stages - 1) / chunks) * turn)
+        assert found.memory_bytes == 2 * chunks * 1e6, "weights and gradients of all its chunks"
+
+
+def test_the_chunks_of_a_process_need_memory_together() -> None:
+    blocks = [BlockProfile("b", 0.1, 0.0, 0.0, 8.0, 1e6)] * 4
+    layout = Layout(2, micro_batches=4, schedule="interleaved", chunks=2)
+    needed = 2 * 2e6 + 2.5 * 2 * 8.0  # five forward passes of a chunk before the first one back
+    enough, little = (
+        profile_of(blocks, machine_memory_bytes=8 * most) for most in (needed, needed - 1)
+    )
+    found = forecast(enough, layout, 2, 4)
+    assert [stage.first for stage in found.stages] == [0, 1, 2, 3]
+    assert found.memory_bytes == found.stages[0].memory_bytes == found.stages[2].memory_bytes
+    assert found.memory_bytes == needed
+    assert forecast_layout(little, layout, 2, 4) is None
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved"])
+def test_the_time_is_that_of_the_schedule_played_out(schedule: Schedule) -> None:
     errors = []
     for number in range(500):
         rng = np.random.default_rng([2, number])
         stages = int(rng.integers(2, 7))
+        chunks = int(rng.integers(2, 5)) if schedule == "interleaved" else 1
         parts = int(rng.integers(stages, 8 * stages))
+        parts -= parts % stages if schedule == "interleaved" else 0
+        layout = Layout(stages, micro_batches=parts, schedule=schedule, chunks=chunks)
         blocks = [
             replace(block, output_bytes=rng.uniform(0, 0.1), weight_bytes=0.0)
-            for block in blocks_of(rng, stages, spread=0.2)
+            for block in blocks_of(rng, layout.chunk_count, spread=0.2)
         ]
         mean = float(np.mean([b.fixed_seconds + b.seconds_per_sample for b in blocks]))
         link = LinkSpeed(0.0, 1 / mean)  # a transfer takes at most a tenth of a stage
         profile = profile_of(blocks, inside=link, across=link)
-        found = forecast(profile, Layout(stages, micro_batches=parts), stages, parts)
+        found = forecast(profile, layout, stages, parts)
         sends = [link.send(blocks[stage.last].output_bytes) for stage in found.stages[:-1]]
-        errors.append(found.seconds / played(found.stages, sends, parts) - 1)
-    assert np.median(errors) < 0.01
+        errors.append(found.seconds / played(layout, found.stages, sends) - 1)
+    assert np.median(errors) < (0.02 if schedule == "interleaved" else 0.01)
     assert np.quantile(np.abs(errors), 0.9) < 0.05
     assert np.abs(errors).max() < 0.15
 
@@ -128,7 +179,8 @@ def test_the_slowest_stage_of_the_cut_is_as_fast_as_memory_allows() -> None:
         parts = int(rng.choice([1, 2, 4])) if stages > 1 else 1
         slots, memory = int(rng.integers(0, 3)), rng.uniform(1e6, 2e7)
         profile = profile_of(blocks, machine_memory_bytes=8 * memory, optimizer_slots=slots)
-        layout = Layout(stages, micro_batches=parts)
+        is_gpipe = stages > 1 and number % 2 == 0
+        layout = Layout(stages, micro_batches=parts, schedule="gpipe" if is_gpipe else "1f1b")
         found = forecast_layout(profile, layout, stages, 8)
         best = math.inf
         for cuts in itertools.combinations(range(1, len(blocks)), stages - 1):
@@ -136,7 +188,10 @@ def test_the_slowest_stage_of_the_cut_is_as_fast_as_memory_allows() -> None:
             own = [blocks[a:b] for a, b in itertools.pairwise(bounds)]
             needed = [
                 (2 + slots) * sum(b.weight_bytes for b in stage)
-                + min(parts, stages - place) * sum(b.saved_bytes for b in stage) * 8 / parts
+                + (parts if is_gpipe else min(parts, stages - place))
+                * sum(b.saved_bytes for b in stage)
+                * 8
+                / parts
                 for place, stage in enumerate(own)
             ]
             slowest = max(
@@ -181,13 +236,15 @@ def test_workers_wait_for_the_all_reduce_of_the_heaviest_stage() -> None:
 
 def test_sharded_weights_are_kept_once_and_gathered_for_each_pass() -> None:
     blocks = [BlockProfile("b", 0.1, 0.0, 0.0, 0.0, 1e6)] * 4
-    link = LinkSpeed(0.0, 1e6)
+    link = LinkSpeed(0.01, 1e6)
     profile = profile_of(blocks, inside=link, optimizer_slots=2)
     whole = forecast(profile, Layout(), 1, 8)
     found = forecast(profile, Layout(shard=4), 4, 8)
     assert whole.memory_bytes == 4 * 4e6
     assert found.memory_bytes == 4 * 1e6 + 1e6, "a quarter, and one block that is gathered"
-    assert found.seconds == pytest.approx(3 / 4 * 3 * 4.0)
+    assert found.seconds == pytest.approx(4 * (0.1 + 3 * (SHARD_START + 3 * 0.01 + 3 / 4 * 1.0)))
+    bare = replace(profile, blocks=(*blocks, BlockProfile("tanh", 0.1, 0.0, 0.0, 0.0, 0.0)))
+    assert forecast(bare, Layout(shard=4), 4, 8).seconds == pytest.approx(found.seconds + 0.1)
 
 
 @pytest.mark.parametrize(

@@ -456,6 +456,7 @@ CUSTOM = {
     "memory": {"fixed_gib": 2, "gib_per_sample": 0.01},
 }
 CUT = {"layout": {"pipeline": 2, "micro_batches": 4}}
+INTERLEAVED = {"pipeline": 2, "micro_batches": 4, "schedule": "interleaved"}
 ROOM = {"machine_gib": 16, "fixed_gib": 2, "gib_per_sample": 0.01}
 SECRET = (
     "looks like a secret, and this document is stored and shown: "
@@ -618,6 +619,42 @@ SECRET = (
         (
             {"limits": {"layout": {"pipeline": 2, "cuts": ["c"]}, "process_gib": 16.0}},
             "limits.process_gib: lets a profile of the model say where it is cut: leave layout.cu",
+        ),
+        (
+            {"limits": {"layout": {"schedule": "gpipe"}}},
+            "limits.layout.schedule: gpipe needs stages: write pipeline: 2 or more beside it, or l",
+        ),
+        (
+            {"limits": {"layout": {"pipeline": "1..2", "schedule": "gpipe"}}},
+            "limits.layout.schedule: gpipe is of one layout: write one number of each beside it",
+        ),
+        (
+            {"limits": {"layout": {"pipeline": 2, "schedule": "gpipe"}, "process_gib": 1.0}},
+            "limits.process_gib: is not compared with gpipe: leave layout.schedule out, or this",
+        ),
+        (
+            {"limits": {"layout": {"pipeline": 2, "schedule": "2f2b"}}},
+            'limits.layout.schedule: must be 1f1b, gpipe or interleaved, got "2f2b"',
+        ),
+        (
+            {"limits": {"layout": {"pipeline": 2, "micro_batches": 3, "schedule": "interleaved"}}},
+            "limits.layout.schedule: interleaved needs as many micro_batches as stages, or a mult",
+        ),
+        (
+            {"limits": {"layout": {**INTERLEAVED, "shard": 2}}},
+            "limits.layout.schedule: interleaved is of stages of one process each: leave tensor an",
+        ),
+        (
+            {"limits": {"layout": {**INTERLEAVED, "chunks": 1}}},
+            "limits.layout.chunks: must be at least 2, got 1",
+        ),
+        (
+            {"limits": {"layout": {"pipeline": 2, "chunks": 2}}},
+            "limits.layout.chunks: 2 in each stage are interleaved: write schedule: interleaved be",
+        ),
+        (
+            {"limits": {"layout": {**INTERLEAVED, "cuts": ["c"]}}},
+            "limits.layout.cuts: c makes 2 stages where there are 4: write the first module of ea",
         ),
         (
             {"limits": {"layout": 2}},

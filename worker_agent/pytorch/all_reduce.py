@@ -135,7 +135,7 @@ class AllReduceStrategy:
             lambda: context.on_work(is_called_by_script=True),
             CodeCache(model, context.bundles),
         )
-        self.reducer.watch_forward(model if stage is None else stage.blocks)
+        self.reducer.watch_forward(model if stage is None else stage.chunks[0])
         StepHook(optimizer, self._guard_step)
         self.guard = FiniteGuard(optimizer, self._norm_of_mean)
         FusedMomentumFix(optimizer)

@@ -292,6 +292,7 @@ class Reducer:
                 return
             running: int = torch._C._current_graph_task_id()
             if self.silent_passes > 0:
+                bucket.used[place] = True  # the last pass may leave it out
                 if self.backward != running:
                     self.backward = running
                     Variable._execution_engine.queue_callback(self._silent_pass_ends)
@@ -425,15 +426,18 @@ class Reducer:
         elif self.agreement is None:
             self.finish()
 
-    def expect_passes(self, count: int, *, as_shards: bool) -> None:
-        """Expect so many backward passes in the slice that has begun, each on an equal part.
+    def expect_passes(self, parts: int, *, as_shards: bool, passes_per_part: int = 1) -> None:
+        """Expect backward passes on so many equal parts in the slice that has begun.
 
         Args:
-            count: Their number.
-            as_shards: Whether each is a shard of its own, by which noise is measured; it takes
+            parts: Their number.
+            as_shards: Whether each part is a shard of its own, by which noise is measured; it takes
                 several more passes over the gradients. Else they add up where they are computed.
+            passes_per_part: Passes on each part, which have no parameter in common.
         """
-        self.micro_batches = self.passes_left = count if as_shards else 1
+        count = parts * passes_per_part
+        self.micro_batches = parts if as_shards else 1
+        self.passes_left = count if as_shards else 1
         self.silent_passes = 0 if as_shards else count - 1
 
     def take_pass(self) -> None:
@@ -441,6 +445,9 @@ class Reducer:
         if self.is_active:
             self._notify_work(is_called_by_script=False)
             self._rewind(sent=self.next_bucket)
+            for bucket in self.buckets:
+                for place, parameter in enumerate(bucket.parameters):
+                    bucket.used[place] |= parameter.grad is not None
             self._backward_ends()
 
     def _silent_pass_ends(self) -> None:

@@ -155,7 +155,7 @@ class AsynchronousPipeline:
 
     def predict(self, inputs: Tensor) -> Any:
         """Return the model's outputs on all processes, each of which passes the inputs."""
-        return predict_by_stages(self.world, self.blocks, inputs)
+        return predict_by_stages(self.world, [self.blocks], inputs)
 
     def drain(self) -> None:
         """End all minibatches that were begun, stepping the optimizer; all processes call it."""

@@ -38,11 +38,11 @@ class CutModel:
     """A model whose blocks are divided among stages.
 
     Attributes:
-        stages: The blocks of each stage, in order.
+        chunks: The blocks of each stage, in order; of an interleaved pipeline, of each chunk.
         parts: What each stage has of the model and its optimizer.
     """
 
-    stages: tuple[tuple[nn.Module, ...], ...]
+    chunks: tuple[tuple[nn.Module, ...], ...]
     parts: tuple[StagePart, ...]
 
 
@@ -61,22 +61,23 @@ def cut_model(
     Raises:
         UnsupportedModel: The blocks are no chain that can be cut; the message says why.
     """
-    stages = layout.pipeline
-    chain = [model] if stages == 1 else find_chain(model, blocks)
-    if len(chain) < stages:
+    count, kind = layout.chunk_count, "stages" if layout.chunks == 1 else "chunks"
+    chain = [model] if count == 1 else find_chain(model, blocks)
+    if len(chain) < count:
         raise UnsupportedModel(
-            f"{len(chain)} blocks cannot be cut into {stages} stages: pass more blocks to"
-            " job.prepare, or ask for fewer stages"
+            f"{len(chain)} blocks cannot be cut into {count} {kind}: pass more blocks to"
+            f" job.prepare, or ask for fewer {kind}"
         )
     sizes = [sum(p.numel() for p in block.parameters()) for block in chain]
-    edges = edges_at(layout.cuts, model, chain) if layout.cuts else balanced_edges(sizes, stages)
+    edges = edges_at(layout.cuts, model, chain) if layout.cuts else balanced_edges(sizes, count)
     cut = tuple(tuple(chain[low:high]) for low, high in pairwise(edges))
     names = {id(tensor): name for name, tensor in named_tensors(model)}
-    refuse_shared_tensors(cut, names)
+    refuse_shared_tensors(cut, names, kind)
     optimized = list(optimized_parameters(optimizer))
     parts = []
-    for stage in cut:
-        own = {id(tensor) for tensor in tensors_of(stage)}
+    for stage in range(layout.pipeline):
+        blocks_of_stage = [block for number in layout.chunks_of(stage) for block in cut[number]]
+        own = {id(tensor) for tensor in tensors_of(blocks_of_stage)}
         places = tuple(place for place, p in enumerate(optimized) if id(p) in own)
         slot_names = tuple(names[id(optimized[place])] for place in places)
         known = frozenset(names[each] for each in own if each in names)
@@ -169,16 +170,18 @@ def balanced_edges(sizes: Sequence[int], stages: int) -> list[int]:
     return least[stages, count][1]
 
 
-def refuse_shared_tensors(cut: Sequence[Sequence[nn.Module]], names: dict[int, str]) -> None:
-    """Raise UnsupportedModel if two stages would have the same weights."""
+def refuse_shared_tensors(
+    cut: Sequence[Sequence[nn.Module]], names: dict[int, str], kind: str
+) -> None:
+    """Raise UnsupportedModel if two stages, or two chunks, would have the same weights."""
     owner: dict[int, int] = {}
-    for stage, blocks in enumerate(cut):
+    for number, blocks in enumerate(cut):
         for tensor in tensors_of(blocks):
-            first = owner.setdefault(id(tensor), stage)
-            if first != stage:
+            first = owner.setdefault(id(tensor), number)
+            if first != number:
                 raise UnsupportedModel(
-                    f"{names.get(id(tensor), 'a weight')} is shared by stages {first} and {stage}:"
-                    " tied weights must be in one stage. Untie them, or set"
+                    f"{names.get(id(tensor), 'a weight')} is shared by {kind} {first} and {number}:"
+                    f" tied weights must be in one of the {kind}. Untie them, or set"
                     " limits.layout.pipeline to 1"
                 )
 
@@ -194,8 +197,10 @@ def refuse_batch_statistics(model: nn.Module, layout: Layout) -> None:
             )
 
 
-def keep_stage(model: nn.Module, optimizer: Optimizer, cut: CutModel, stage: int) -> nn.Module:
-    """Leave this process the blocks of its stage, and return them as a module.
+def keep_stage(
+    model: nn.Module, optimizer: Optimizer, cut: CutModel, stage: int
+) -> tuple[nn.Module, ...]:
+    """Leave this process the blocks of its stage, and return them as a module for each chunk.
 
     The model keeps the names of what is left, so that its state is a part of the whole state.
     """
@@ -213,10 +218,10 @@ def keep_stage(model: nn.Module, optimizer: Optimizer, cut: CutModel, stage: int
         for name in ("params", "param_names"):
             if name in group:
                 group[name] = list(compress(group[name], mine))
-    if len(cut.stages) == 1:
-        return model
+    if len(cut.chunks) == 1:
+        return (model,)
     model.register_forward_pre_hook(PicklableForwardHook(_refuse_call))
-    return nn.Sequential(*cut.stages[stage])
+    return tuple(nn.Sequential(*chunk) for chunk in cut.chunks[stage :: len(cut.parts)])
 
 
 def _refuse_call(*_: Any) -> None:

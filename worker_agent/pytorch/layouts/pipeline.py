@@ -1,23 +1,32 @@
-"""`PipelineSteps`: one forward and backward pass through the stages of a worker (1F1B)."""
+"""`PipelineSteps`: forward and backward passes through the stages of a worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleLoopedBFS,
+)
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.utils._pytree import tree_map
 
+from scavenger.layout import Layout
 from worker_agent.errors import UnsupportedModel
 from worker_agent.pytorch.layouts.sharded import ShardedWeights, local_part
 from worker_agent.pytorch.layouts.world import WorkerWorld
 from worker_agent.pytorch.reducer import Reducer
+
+PassSchedule = Schedule1F1B | ScheduleGPipe | ScheduleInterleaved1F1B | ScheduleLoopedBFS
 
 
 class PipelineSteps:
@@ -25,7 +34,7 @@ class PipelineSteps:
 
     Args:
         world: The processes of the worker.
-        stage: The blocks of this process.
+        chunks: The blocks of this process, a module for each chunk of the model that it has.
         loss: Mean loss over a batch, from outputs and targets.
         scaler: The script's ``GradScaler``, if any.
         reducer: What averages the gradients with other workers.
@@ -35,17 +44,17 @@ class PipelineSteps:
     def __init__(
         self,
         world: WorkerWorld,
-        stage: nn.Module,
+        chunks: Sequence[nn.Module],
         loss: Callable[[Any, Any], Tensor],
         scaler: Any,
         reducer: Reducer,
         weights: ShardedWeights | None = None,
     ) -> None:
-        self.world, self.blocks, self.loss, self.scaler = world, stage, loss, scaler
+        self.world, self.chunks, self.loss, self.scaler = world, chunks, loss, scaler
         self.reducer, self.weights = reducer, weights
         self.is_first = world.stage == 0
         self.is_last = world.stage == world.layout.pipeline - 1
-        self.schedule: Schedule1F1B | ScheduleGPipe | None = None
+        self.schedule: PassSchedule | None = None
         self.scheduled: tuple[int, ...] = ()  # what it was built for
         self.parts, self.weight = 1, 1.0
         self.noise_every = self.iterations = 0
@@ -65,7 +74,9 @@ class PipelineSteps:
         if layout.shard > 1:
             inputs, targets = tree_map(lambda each: each[share.samples], (inputs, targets))
         self.reducer.expect_passes(
-            self.parts if self.weights is None else 1, as_shards=self._is_noisy
+            self.parts if self.weights is None else 1,
+            as_shards=self._is_noisy,
+            passes_per_part=sum(map(is_trained, self.chunks)),
         )
         self.iterations += self.reducer.part.is_last
         if self.weights is None:
@@ -95,7 +106,7 @@ class PipelineSteps:
         losses: list[Tensor] = []
         with torch.enable_grad(), loss_parallel():
             if self.is_first and self.is_last:
-                whole: Any = self._part_of_loss(self.blocks(inputs), targets)
+                whole: Any = self._part_of_loss(self.chunks[0](inputs), targets)
                 whole.backward()
                 losses = [whole]
             else:
@@ -115,29 +126,35 @@ class PipelineSteps:
 
     def predict(self, inputs: Tensor) -> Any:
         """Return the model's outputs on all processes, each of which passes the inputs."""
-        return predict_by_stages(self.world, self.blocks, inputs)
+        return predict_by_stages(self.world, self.chunks, inputs)
 
     def drain(self) -> None:
         """Do nothing: each iteration ends in all stages."""
 
-    def _schedule(self, inputs: Tensor) -> Schedule1F1B | ScheduleGPipe:
+    def _schedule(self, inputs: Tensor) -> PassSchedule:
         """Return the schedule for batches of a shape: one of another shape would end the process.
 
         Sums of micro-batches' gradients travel, so each loss is divided here and not afterwards.
         """
-        shape = (self.parts, self.blocks.training, *inputs.shape)
+        layout = self.world.layout
+        shape = (self.parts, self.chunks[0].training, *inputs.shape)
         if self.schedule is None or shape != self.scheduled:
-            stage = PipelineStage(
-                self.blocks,
-                self.world.stage,
-                self.world.layout.pipeline,
-                inputs.device,
-                group=self.world.pipeline_group,
-            )
-            # PyTorch's 1F1B refuses fewer micro-batches than stages; with them GPipe does the same.
-            kind = Schedule1F1B if self.parts >= stage.num_stages else ScheduleGPipe
+            stages = [
+                PipelineStage(
+                    chunk,
+                    number,
+                    layout.chunk_count,
+                    inputs.device,
+                    group=self.world.pipeline_group,
+                )
+                for chunk, number in zip(
+                    self.chunks, layout.chunks_of(self.world.stage), strict=True
+                )
+            ]
+            kind: Any = schedule_kind(layout, self.parts)
+            given: Any = stages if layout.chunks > 1 else stages[0]
             self.scheduled = shape
-            self.schedule = kind(stage, self.parts, loss_fn=self._part_of_loss, scale_grads=False)
+            self.schedule = kind(given, self.parts, loss_fn=self._part_of_loss, scale_grads=False)
         return self.schedule
 
     def _part_of_loss(self, outputs: Any, targets: Any) -> Tensor:
@@ -155,17 +172,35 @@ class PipelineSteps:
         return scaled
 
 
-def predict_by_stages(world: WorkerWorld, blocks: nn.Module, inputs: Tensor) -> Any:
+def schedule_kind(layout: Layout, parts: int) -> type[PassSchedule]:
+    """Return PyTorch's schedule for so many micro-batches, fewer than asked for if need be.
+
+    Its 1F1B refuses fewer micro-batches than stages; with them GPipe does the same. An interleaved
+    pipeline wants a multiple of the stages; else all forward passes of a chunk follow each other.
+    """
+    if layout.schedule == "interleaved":
+        return ScheduleLoopedBFS if parts % layout.pipeline else ScheduleInterleaved1F1B
+    is_1f1b = layout.schedule == "1f1b" and parts >= layout.pipeline
+    return Schedule1F1B if is_1f1b else ScheduleGPipe
+
+
+def is_trained(module: nn.Module) -> bool:
+    """Whether a backward pass gives any parameter a gradient."""
+    return any(parameter.requires_grad for parameter in module.parameters())
+
+
+def predict_by_stages(world: WorkerWorld, chunks: Sequence[nn.Module], inputs: Tensor) -> Any:
     """Return the model's outputs on all processes of a worker, each of which passes the inputs."""
     value: Any = inputs
     with torch.no_grad():
         if world.layout.pipeline == 1:  # each process computes all of them
-            return tree_map(whole_tensor, blocks(value))
-        for stage in range(world.layout.pipeline):
+            return tree_map(whole_tensor, chunks[0](value))
+        for number in range(world.layout.chunk_count):
+            place, stage = divmod(number, world.layout.pipeline)
             source = world.place(stage)
             described: list[Any] = [None]
             if stage == world.stage:
-                value = whole_tensor(blocks(value))
+                value = whole_tensor(chunks[place](value))
                 described = [(tuple(value.shape), value.dtype)]
             dist.broadcast_object_list(described, source)
             if stage != world.stage:

@@ -27,14 +27,14 @@ class ModelStage:
     Attributes:
         shared: How the worker's processes share the model.
         world: Those processes.
-        blocks: The blocks of this process.
+        chunks: The blocks of this process: one module, or one for each chunk if interleaved.
         weights: Their weights, where several processes have parts of them; else None.
         state: Their state.
     """
 
     shared: SharedModel
     world: WorkerWorld
-    blocks: nn.Module
+    chunks: tuple[nn.Module, ...]
     weights: ShardedWeights | None
     state: StageState
 
@@ -49,11 +49,11 @@ class ModelStage:
         """Return what makes the passes of this process."""
         if self.shared.layout.is_asynchronous:
             return AsynchronousPipeline(
-                self.world, self.blocks, context.optimizer, self.shared.loss
+                self.world, self.chunks[0], context.optimizer, self.shared.loss
             )
         return PipelineSteps(
             self.world,
-            self.blocks,
+            self.chunks,
             self.shared.loss,
             context.extra_state.get("scaler"),
             reducer,
@@ -95,18 +95,18 @@ def open_stage(context: StrategyContext, shared: SharedModel) -> ModelStage:
     if layout.tensor > 1:
         shards = share_weights(model, optimizer, world.tensor_group, shared.tensor_plan)
     cut = cut_model(model, optimizer, shared.blocks, layout)
-    blocks = keep_stage(model, optimizer, cut, world.stage)
+    chunks = keep_stage(model, optimizer, cut, world.stage)
     weights = None
     parameters: Mapping[str, Tensor] = dict(model.named_parameters())
     if layout.shard > 1:
-        parts = chain_of(model, shared.blocks) if layout.pipeline == 1 else cut.stages[world.stage]
-        weights = ShardedWeights(model, blocks, parts, optimizer, world.shard_group)
+        parts = chain_of(model, shared.blocks) if layout.pipeline == 1 else cut.chunks[world.stage]
+        weights = ShardedWeights(model, chunks[0], parts, optimizer, world.shard_group)
         parameters = weights.parameters
     if world.tensor_index > 0:
         world.uncounted = [p for name, p in parameters.items() if name not in shards]
     whole = WholeState(cut.parts, shards, layout)
     state = StageState(model, optimizer, context.extra_state, parameters, whole, shared.link)
-    return ModelStage(shared, world, blocks, weights, state)
+    return ModelStage(shared, world, chunks, weights, state)
 
 
 def refuse_scaler(world: WorkerWorld) -> None:

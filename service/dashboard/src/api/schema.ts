@@ -61,6 +61,52 @@ export interface components {
             next_cursor: string | null;
         };
         /**
+         * BlockProfile
+         * @description What one block of a model takes on one process, and what crosses its borders.
+         *
+         *     Attributes:
+         *         name: Its name in the model.
+         *         fixed_seconds: Seconds of both passes that no batch changes, such as launches of kernels.
+         *         seconds_per_sample: Seconds of both passes for each sample.
+         *         output_bytes: Bytes per sample that it hands to the next block.
+         *         saved_bytes: Bytes per sample that its forward pass keeps for its backward pass.
+         *         weight_bytes: Bytes of its weights.
+         *         all_reduces: All-reduces of both passes if its weights are shared by several processes; 0 if
+         *             they cannot be.
+         *         all_reduce_bytes: Bytes per sample of each of them.
+         *         keeps_whole_gradient: Whether each shard holds the gradient of all its weights, as of an
+         *             embedding of a vocabulary.
+         */
+        BlockProfile: {
+            /**
+             * All Reduce Bytes
+             * @default 0
+             */
+            all_reduce_bytes: number;
+            /**
+             * All Reduces
+             * @default 0
+             */
+            all_reduces: number;
+            /** Fixed Seconds */
+            fixed_seconds: number;
+            /**
+             * Keeps Whole Gradient
+             * @default false
+             */
+            keeps_whole_gradient: boolean;
+            /** Name */
+            name: string;
+            /** Output Bytes */
+            output_bytes: number;
+            /** Saved Bytes */
+            saved_bytes: number;
+            /** Seconds Per Sample */
+            seconds_per_sample: number;
+            /** Weight Bytes */
+            weight_bytes: number;
+        };
+        /**
          * CalibrationView
          * @description How good forecasts of the same model were before this curve was drawn.
          *
@@ -625,6 +671,8 @@ export interface components {
          *         correction: Factor on what provisional generations counted as progress, once the noise has
          *             settled; it applies once to all of it.
          *         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
+         *         layout: How the processes of each worker share the model, as ``Layout`` writes it; empty
+         *             where they do as they were started. Workers that do otherwise start again.
          */
         Directive: {
             config: components["schemas"]["ClusterConfig"];
@@ -653,6 +701,11 @@ export interface components {
              * @default false
              */
             is_provisional: boolean;
+            /**
+             * Layout
+             * @default
+             */
+            layout: string;
             /**
              * @default {
              *       "history": 10,
@@ -860,7 +913,7 @@ export interface components {
          * @description Kind of an event, as ``GET /v1/jobs/{job}/events`` shows it; ``*`` stands for all.
          * @enum {string}
          */
-        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "framework" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "degraded" | "waiting" | "resumed" | "not_finite" | "stack_refused" | "cache_unusable" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
+        EventKind: "*" | "submitted" | "order" | "cancel" | "succeeded" | "failed" | "cancelled" | "capped" | "budget" | "framework" | "choice" | "advice" | "probe" | "resize" | "regrouped" | "drift" | "degraded" | "waiting" | "resumed" | "not_finite" | "stack_refused" | "cache_unusable" | "layouts" | "hello" | "exit" | "restart" | "launch" | "launch_delayed" | "launch_refused" | "vm_launched" | "vm_gone" | "terminate" | "undeletable" | "interruption_notice" | "sweep" | "enrolment_refused" | "secret_missing" | "checkpoints" | "checkpoint_trouble" | "rows_dropped" | "rows_lost" | "rows_rejected";
         /**
          * EventList
          * @description One page of events, oldest first.
@@ -1632,10 +1685,13 @@ export interface components {
          *         micro_batches: Parts of a local batch that follow each other through the stages, M.
          *         replicas: Processes of each stage, which take minibatches in turn, if the pipeline is
          *             asynchronous (PipeDream); empty if each iteration ends in all stages.
-         *         cuts: Names of the modules that the stages after the first begin with; empty to divide by
-         *             weights.
+         *         cuts: Names of the modules that the stages after the first begin with, or the chunks of an
+         *             interleaved pipeline; empty to divide by weights.
          *         vertical_sync: Whether a minibatch uses in all stages weights of the same minibatches, those
          *             that the first stage has when it enters, rather than the newest of each stage.
+         *         schedule: Order of the passes of a synchronous pipeline: one forward, one backward; all
+         *             forward first (GPipe); or interleaved.
+         *         chunks: Chunks of the model that each stage has, V: chunk number c belongs to stage c mod P.
          *
          *     >>> str(Layout())
          *     'P=1 T=1'
@@ -1645,8 +1701,15 @@ export interface components {
          *     'P=2 T=1 R=3-1 C=layers.13'
          *     >>> str(Layout(2, replicas=(3, 1), vertical_sync=True))
          *     'P=2 T=1 R=3-1 V=1'
+         *     >>> str(Layout(2, micro_batches=4, schedule="interleaved", chunks=3))
+         *     'P=2 T=1 M=4 V=3'
          */
         Layout: {
+            /**
+             * Chunks
+             * @default 1
+             */
+            chunks: number;
             /**
              * Cuts
              * @default []
@@ -1668,6 +1731,12 @@ export interface components {
              */
             replicas: number[];
             /**
+             * Schedule
+             * @default 1f1b
+             * @enum {string}
+             */
+            schedule: "1f1b" | "gpipe" | "interleaved";
+            /**
              * Shard
              * @default 1
              */
@@ -1684,18 +1753,95 @@ export interface components {
             vertical_sync: boolean;
         };
         /**
-         * LayoutSpec
-         * @description How the processes of each worker share the model.
+         * LayoutProfile
+         * @description What the time of any layout of a model follows from.
          *
          *     Attributes:
-         *         pipeline: Stages that the model's blocks are cut into.
-         *         tensor: Processes that share the large weights of each stage.
-         *         shard: Processes that each keep a part of all weights and train on a part of the batch.
-         *         micro_batches: Parts of a local batch that follow each other through the stages.
-         *         cuts: Names of the modules that the stages after the first begin with; None to divide by
-         *             weights.
+         *         blocks: A chain: each hands its output to the next.
+         *         inside: Link between processes of one machine.
+         *         across: Link between machines.
+         *         processes_per_machine: Processes that one machine hosts.
+         *         concurrent_processes: How many of them compute at full speed at once, as each has cores or a
+         *             device of its own; 0 for all.
+         *         start_seconds: From the start of the script to its first step.
+         *         machine_memory_bytes: Memory of a machine; infinite where nothing tells.
+         *         optimizer_slots: Tensors of the size of the weights that the optimizer keeps: 2 of Adam.
+         *         optimizer_seconds: One step of the optimizer for the whole model on one process.
+         *         heads: Attention heads of a block, which shards must divide; 1 divides by nothing.
+         *         vocabulary: Rows of the embedding, which shards must divide; 0 without one.
+         *         has_batch_statistics: Whether a batch normalisation sees the samples of a micro-batch only.
+         */
+        LayoutProfile: {
+            across: components["schemas"]["LinkSpeed"];
+            /** Blocks */
+            blocks: components["schemas"]["BlockProfile"][];
+            /**
+             * Concurrent Processes
+             * @default 0
+             */
+            concurrent_processes: number;
+            /**
+             * Has Batch Statistics
+             * @default false
+             */
+            has_batch_statistics: boolean;
+            /**
+             * Heads
+             * @default 1
+             */
+            heads: number;
+            inside: components["schemas"]["LinkSpeed"];
+            /** Machine Memory Bytes */
+            machine_memory_bytes?: number;
+            /**
+             * Optimizer Seconds
+             * @default 0
+             */
+            optimizer_seconds: number;
+            /**
+             * Optimizer Slots
+             * @default 0
+             */
+            optimizer_slots: number;
+            /**
+             * Processes Per Machine
+             * @default 1
+             */
+            processes_per_machine: number;
+            /**
+             * Start Seconds
+             * @default 0
+             */
+            start_seconds: number;
+            /**
+             * Vocabulary
+             * @default 0
+             */
+            vocabulary: number;
+        };
+        /**
+         * LayoutSpec
+         * @description How the processes of each worker share the model; of several ways the job searches the best.
+         *
+         *     Attributes:
+         *         pipeline: Numbers of stages that the model's blocks may be cut into.
+         *         tensor: Numbers of processes that may share the large weights of each stage.
+         *         shard: Numbers of processes that each keep a part of all weights and train on a part of the
+         *             batch.
+         *         micro_batches: Parts of a local batch that follow each other through the stages; None for 1,
+         *             or where there are several numbers of stages for the best.
+         *         schedule: Order of the passes of the micro-batches.
+         *         chunks: Chunks of the model that each stage of an interleaved pipeline has; None for 2, or
+         *             for 1 with another schedule.
+         *         cuts: Names of the modules that the stages, or chunks, after the first begin with; None to
+         *             divide by weights, or by time where the layout is searched.
          */
         LayoutSpec: {
+            /**
+             * Chunks
+             * @example 2
+             */
+            chunks?: number;
             /**
              * Cuts
              * @example [
@@ -1705,28 +1851,35 @@ export interface components {
             cuts?: string[];
             /**
              * Micro Batches
-             * @default 1
+             * @default null
              * @example 4
              */
-            micro_batches: number;
+            micro_batches: number | "auto";
             /**
              * Pipeline
              * @default 1
-             * @example 2
+             * @example 1..4
              */
-            pipeline: number;
+            pipeline: number | string | number[];
+            /**
+             * Schedule
+             * @default 1f1b
+             * @example interleaved
+             * @enum {string}
+             */
+            schedule: "1f1b" | "gpipe" | "interleaved";
             /**
              * Shard
              * @default 1
              * @example 2
              */
-            shard: number;
+            shard: number | string | number[];
             /**
              * Tensor
              * @default 1
              * @example 2
              */
-            tensor: number;
+            tensor: number | string | number[];
         };
         /**
          * LbfgsSettings
@@ -1822,6 +1975,8 @@ export interface components {
          *         memory: What leaves out configurations whose part of the batch fits no machine; None leaves
          *             out none.
          *         layout: How the processes of each worker share the model; None where each has one.
+         *         process_gib: GiB that each process of a worker has, such as the memory of its GPU; layouts
+         *             that do not fit are left out. None for what the machine says.
          */
         Limits: {
             /**
@@ -1829,13 +1984,8 @@ export interface components {
              * @example 32..256
              */
             batch: number | string | number[];
-            /**
-             * @example {
-             *       "micro_batches": 4,
-             *       "pipeline": 2
-             *     }
-             */
-            layout?: components["schemas"]["LayoutSpec"];
+            /** @example auto */
+            layout?: components["schemas"]["LayoutSpec"] | ("auto" | 1);
             /**
              * Max Cost
              * @example 3.40 USD
@@ -1854,6 +2004,11 @@ export interface components {
              *     }
              */
             memory?: components["schemas"]["MemoryLimit"];
+            /**
+             * Process Gib
+             * @example 16
+             */
+            process_gib?: number;
             /**
              * Worker Step
              * @default 1
@@ -1889,6 +2044,20 @@ export interface components {
             max_cost: string | null;
             /** Max Time */
             max_time: number | null;
+        };
+        /**
+         * LinkSpeed
+         * @description Between two processes.
+         *
+         *     Attributes:
+         *         latency_seconds: Of a message without content.
+         *         bytes_per_second: Each way.
+         */
+        LinkSpeed: {
+            /** Bytes Per Second */
+            bytes_per_second: number;
+            /** Latency Seconds */
+            latency_seconds: number;
         };
         /**
          * LogBatch
@@ -2965,6 +3134,54 @@ export interface components {
             type: string;
         };
         /**
+         * ProfileReply
+         * @description How the processes of a machine are to share its model.
+         *
+         *     Attributes:
+         *         layout: The layout.
+         *         refusal: Why none fits, in a sentence; empty where one does.
+         */
+        ProfileReply: {
+            /**
+             * @default {
+             *       "chunks": 1,
+             *       "cuts": [],
+             *       "micro_batches": 1,
+             *       "pipeline": 1,
+             *       "replicas": [],
+             *       "schedule": "1f1b",
+             *       "shard": 1,
+             *       "tensor": 1,
+             *       "vertical_sync": false
+             *     }
+             */
+            layout: components["schemas"]["Layout"];
+            /**
+             * Refusal
+             * @default
+             */
+            refusal: string;
+        };
+        /**
+         * ProfileReport
+         * @description What a machine measured of the model that it is to train.
+         *
+         *     Attributes:
+         *         worker: The worker of that machine.
+         *         profile: The profile; None where the model could not be profiled.
+         *         failure: Why it could not be, in a sentence; empty where it was.
+         */
+        ProfileReport: {
+            /**
+             * Failure
+             * @default
+             */
+            failure: string;
+            profile: components["schemas"]["LayoutProfile"] | null;
+            /** Worker */
+            worker: string;
+        };
+        /**
          * Progress
          * @description Where training stands on the reporting worker.
          *
@@ -3509,7 +3726,7 @@ export interface components {
          * @description An execution stack that a job may use, and what its workers found out about it.
          *
          *     Attributes:
-         *         name: Its name, such as ``bf16+fused``.
+         *         name: Its name, such as ``bf16+fused``, or a layout such as ``P=2 T=1 M=4``.
          *         seconds: Seconds of the longest rehearsal, with compiling; None before any.
          *         gradient_error: Largest distance of all gradients from those in float64, relative to their
          *             length; None before a rehearsal.
@@ -4145,6 +4362,7 @@ export interface components {
          *         stack: The stack it will probably compute with, to be rehearsed before it says hello.
          *         local_batch: Samples to rehearse with; 0 for no rehearsal.
          *         layout: How the processes of the worker share the model.
+         *         profile: Whether the machine is to profile the model first, and to ask for the layout then.
          */
         WorkerSpec: {
             /**
@@ -4180,10 +4398,12 @@ export interface components {
             drain: number;
             /**
              * @default {
+             *       "chunks": 1,
              *       "cuts": [],
              *       "micro_batches": 1,
              *       "pipeline": 1,
              *       "replicas": [],
+             *       "schedule": "1f1b",
              *       "shard": 1,
              *       "tensor": 1,
              *       "vertical_sync": false
@@ -4195,6 +4415,11 @@ export interface components {
              * @default 0
              */
             local_batch: number;
+            /**
+             * Profile
+             * @default false
+             */
+            profile: boolean;
             /**
              * Role
              * @default worker
