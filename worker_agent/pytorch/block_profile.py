@@ -48,6 +48,7 @@ from worker_agent.pytorch.stacks.model_call import (
 )
 
 ITERATIONS = 20
+FEWER = 8  # times fewer samples are timed, too
 WARM_UP_RUNS = 3
 MAX_STEPS = 10  # within these a model is called twice, and given gradients
 Pass = Literal["forward", "backward"]
@@ -133,8 +134,9 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
         The profile; the link between machines is a usual one, as one machine cannot measure it.
     """
     chain = find_chain(model)
-    half = call.first(call.batch // 2)
-    large, small = (time_blocks(model, chain, each) for each in (call, half))
+    # What no batch changes tells how many micro-batches pay, and shows in small batches only.
+    few = call.first(max(call.batch // FEWER, 1))
+    large, small = (time_blocks(model, chain, each) for each in (call, few))
     own = [list(module.parameters()) for module in chain.values()]
     within = {id(each) for parameters in own for each in parameters}
     before = [each for each in model.parameters() if id(each) not in within]
@@ -144,7 +146,7 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
     ):
         seconds = large.seconds(place)
         added = max(seconds - small.seconds(place), 0.0)
-        per_sample = min(added / (call.batch - half.batch), seconds / call.batch)
+        per_sample = min(added / (call.batch - few.batch), seconds / call.batch)
         profiles.append(
             BlockProfile(
                 name,
