@@ -17,6 +17,7 @@ from scavenger.learning_rate import LearningRateScaling
 from scavenger.protocol import Directive, FinishReason, Member
 from scavenger.stack import EAGER_NAME
 from tests.chaos.networks import SAMPLES
+from tests.chaos.sandblaster import SETTINGS
 from tests.chaos.script import Script
 from tests.conductor import Conductor
 
@@ -310,6 +311,9 @@ class Controller:
             handover=trained[0] if trained else None,
             most_local_batch=most,
             standby=standby,
+            strategy=self.script.strategy,
+            servers=self._servers(),
+            lbfgs=SETTINGS,
         )
         self.conductor.directive = directive
         self.published.append((now, directive))
@@ -318,6 +322,10 @@ class Controller:
         self.tell(
             f"publish {directive.generation}: {names}, {batch} samples, {stack}, {why}{aside}"
         )
+
+    def _servers(self) -> tuple[Member, ...]:
+        names = [f"s{number}" for number in range(self.script.servers)]
+        return tuple(Member(name, self.conductor.hellos[name].address) for name in names)
 
     def tell(self, what: str) -> None:
         """Write down what happened, for people who read a failed seed."""

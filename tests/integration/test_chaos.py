@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.draw import write
 from tests.chaos.play import play
-from tests.chaos.script import write
 from tests.chaos.zygote import Zygote
 
 
