@@ -41,8 +41,10 @@ class Nursery:
     def __init__(self) -> None:
         self.orders, theirs = Pipe()
         if os.fork() == 0:
+            ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
             self.orders.close()
             fork_coordinators(theirs)
+            os._exit(0)
         theirs.close()
 
     def launch(self, first: str) -> ForkedCoordinator:
@@ -69,10 +71,15 @@ class ForkedCoordinator:
 
 
 def fork_coordinators(orders: Any) -> None:
-    """Fork a coordinator for each order, and tell its process and how it has ended."""
-    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    """Fork a coordinator for each order, and tell its process and how it has ended.
+
+    Returns once the server is gone, which may be noticed before the signal of its death comes.
+    """
     while True:
-        first = orders.recv()
+        try:
+            first = orders.recv()
+        except EOFError:
+            return
         child = os.fork()
         if child == 0:
             ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
