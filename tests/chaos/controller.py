@@ -61,6 +61,7 @@ class Controller:
         lost: Workers that count as gone, whether they are or not.
         condemned: Workers to be killed, and when.
         published: Every Directive that was sent out, and when.
+        advanced_at: When a worker last reported an iteration that none had reported before.
     """
 
     def __init__(self, conductor: Conductor, script: Script, random: Random) -> None:
@@ -72,6 +73,8 @@ class Controller:
         self.published: list[tuple[float, Directive]] = []
         self.hears_since = time.monotonic()
         self.read = 0
+        self.places: set[tuple[int, int]] = set()
+        self.advanced_at = time.monotonic()
         self.silenced = 0
         self.began = time.monotonic()
 
@@ -132,6 +135,10 @@ class Controller:
 
     def _read_reports(self) -> None:
         for report in self.conductor.reports[self.read :]:
+            place = report.progress.generation, report.progress.iteration
+            if place not in self.places:
+                self.places.add(place)
+                self.advanced_at = time.monotonic()
             known = self.known[report.worker]
             known.generation = report.progress.generation
             known.broken, known.refused = report.broken, report.refused
