@@ -16,9 +16,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.chaos.draw import kinds_of, write
 from tests.chaos.networks import NETWORKS
-from tests.chaos.play import Outcome, play
-from tests.chaos.script import Kind, write
+from tests.chaos.outcome import Outcome
+from tests.chaos.play import play
+from tests.chaos.script import Kind
 from tests.chaos.zygote import Zygote
 
 SIDE_BY_SIDE = 2
@@ -61,7 +63,8 @@ def main() -> int:
     for seed in failed:
         again = f"python -m tests.chaos --framework {options.framework} --seed {seed}"
         console.print(f"failed; to repeat it: {again}")
-    missing = [kind.value for kind in Kind if not sum(o.fired[kind] for o in outcomes)]
+    kinds = kinds_of(options.framework)
+    missing = [kind.value for kind in kinds if not sum(o.fired[kind] for o in outcomes)]
     if missing and len(outcomes) >= ENOUGH:
         console.print(f"never struck: {', '.join(missing)}")
     if keep is not None:
@@ -90,8 +93,15 @@ def play_all(seeds: Sequence[int], keep: Path | None, framework: str) -> Iterato
             yield outcome
 
 
-def to_tables(outcomes: Sequence[Outcome]) -> tuple[Table, Table]:
-    """Lay out what struck and what came of it."""
+def to_tables(outcomes: Sequence[Outcome]) -> tuple[Table, Table, Table]:
+    """Lay out what was played, what struck and what came of it."""
+    plans = Table(title="What was played")
+    plans.add_column("plan")
+    plans.add_column("seeds", justify="right")
+    plans.add_column("failed", justify="right")
+    for plan, seeds in sorted(Counter(outcome.plan for outcome in outcomes).items()):
+        failed = sum(bool(outcome.wrong) for outcome in outcomes if outcome.plan == plan)
+        plans.add_row(plan, str(seeds), str(failed))
     fired: Counter[Kind] = sum((outcome.fired for outcome in outcomes), Counter())
     faults = Table(title="What struck")
     faults.add_column("fault")
@@ -103,7 +113,7 @@ def to_tables(outcomes: Sequence[Outcome]) -> tuple[Table, Table]:
     results.add_column("", justify="right")
     for name, value in summary(outcomes):
         results.add_row(name, value)
-    return faults, results
+    return plans, faults, results
 
 
 def summary(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, str]]:
@@ -123,6 +133,7 @@ def summary(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, str]]:
     yield "changes refused by the leader", total("refusals")
     yield "silent workers given up", total("silenced")
     yield "times begun anew", total("restarts")
+    yield "times gone on from a checkpoint", total("resumed")
     yield "workers back from standing by", total("returned")
     yield "longest pause", f"{max(outcome.pause for outcome in outcomes):.2f} s"
     yield "a seed takes, median", f"{median(outcome.duration for outcome in outcomes):.1f} s"

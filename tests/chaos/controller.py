@@ -17,6 +17,7 @@ from scavenger.learning_rate import LearningRateScaling
 from scavenger.protocol import Directive, FinishReason, Member
 from scavenger.stack import EAGER_NAME
 from tests.chaos.networks import SAMPLES
+from tests.chaos.sandblaster import SETTINGS
 from tests.chaos.script import Script
 from tests.conductor import Conductor
 
@@ -60,6 +61,7 @@ class Controller:
         lost: Workers that count as gone, whether they are or not.
         condemned: Workers to be killed, and when.
         published: Every Directive that was sent out, and when.
+        advanced_at: When a worker last reported an iteration that none had reported before.
     """
 
     def __init__(self, conductor: Conductor, script: Script, random: Random) -> None:
@@ -71,6 +73,8 @@ class Controller:
         self.published: list[tuple[float, Directive]] = []
         self.hears_since = time.monotonic()
         self.read = 0
+        self.places: set[tuple[int, int]] = set()
+        self.advanced_at = time.monotonic()
         self.silenced = 0
         self.began = time.monotonic()
 
@@ -131,6 +135,10 @@ class Controller:
 
     def _read_reports(self) -> None:
         for report in self.conductor.reports[self.read :]:
+            place = report.progress.generation, report.progress.iteration
+            if place not in self.places:
+                self.places.add(place)
+                self.advanced_at = time.monotonic()
             known = self.known[report.worker]
             known.generation = report.progress.generation
             known.broken, known.refused = report.broken, report.refused
@@ -310,6 +318,9 @@ class Controller:
             handover=trained[0] if trained else None,
             most_local_batch=most,
             standby=standby,
+            strategy=self.script.strategy,
+            servers=self._servers(),
+            lbfgs=SETTINGS,
         )
         self.conductor.directive = directive
         self.published.append((now, directive))
@@ -318,6 +329,10 @@ class Controller:
         self.tell(
             f"publish {directive.generation}: {names}, {batch} samples, {stack}, {why}{aside}"
         )
+
+    def _servers(self) -> tuple[Member, ...]:
+        names = [f"s{number}" for number in range(self.script.servers)]
+        return tuple(Member(name, self.conductor.hellos[name].address) for name in names)
 
     def tell(self, what: str) -> None:
         """Write down what happened, for people who read a failed seed."""

@@ -1,157 +1,43 @@
-"""Judge: from what the workers wrote down, whether training was what it had to be.
-
-A turn is one attempt to form a generation, ordered by generation and revision. A turn begins at the
-first iteration it attempts; it undoes what older turns attempted from there on.
-"""
+"""Judge: from what the workers wrote down, whether training was what it had to be."""
 
 from __future__ import annotations
 
-import json
 import math
 import threading
-from collections import defaultdict
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
-from scavenger.layout import Layout
+from tests.chaos import pipedream, sandblaster
+from tests.chaos.diaries import Attempt, Diaries, Iteration, Part, Turn, applied, by_turn
 from tests.chaos.networks import SAMPLES, SEED, find_network
 from tests.chaos.script import EPOCHS, Script
-from tests.chaos.shared_workers import PLAN
-from tests.integration.shared import join_weights
 from worker_agent.sampler import SampleOrder, SampleRange
 
 CLOSE = 1e-9
 ALONE = threading.Lock()
 STRAGGLING = 2  # attempts of a worker that woke up late: one may be complete, one fails
 
-Turn = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """What one worker wrote before it sent its gradient of an iteration."""
-
-    worker: str
-    turn: Turn
-    members: tuple[str, ...]
-    batch: int
-    iteration: int
-    start: int
-    indices: tuple[int, ...]
-    at: float
-
-
-@dataclass(frozen=True)
-class Ending:
-    """What a worker wrote in the end."""
-
-    worker: str
-    ended: str
-    samples: int
-    weights: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Samples that one worker took in one pass, from this position on."""
-
-    start: int
-    count: int
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """One applied iteration."""
-
-    turn: Turn
-    number: int
-    start: int
-    batch: int
-    attempts: tuple[Attempt, ...]
-    at: float
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The passes it was made of, in the order of samples."""
-        parts, start = [], self.start
-        for attempt in self.attempts:
-            parts.append(Part(start, len(attempt.indices)))
-            start += len(attempt.indices)
-        return tuple(parts)
-
-
-@dataclass(frozen=True)
-class Diaries:
-    """Everything the workers of one job wrote."""
-
-    attempts: tuple[Attempt, ...]
-    endings: tuple[Ending, ...]
-
-
-def read(directory: Path, layout: Layout) -> Diaries:
-    """Read the diaries of workers with a layout; a killed one may have written half a line."""
-    attempts, endings = [], []
-    for path in sorted(directory.glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if "ended" in row:
-                weights = row["weights"]
-                if not layout.is_plain:
-                    stem, places = path.stem, range(layout.processes)
-                    parts = [directory / f"{stem}.{place}.part" for place in places]
-                    if not all(part.exists() for part in parts):  # one was struck as it ended
-                        continue
-                    own = [json.loads(part.read_text()) for part in parts]
-                    weights = join_weights(own, layout, PLAN)
-                endings.append(Ending(path.stem, row["ended"], row["samples"], tuple(weights)))
-                continue
-            turn, members = (row["turn"][0], row["turn"][1]), tuple(row["members"])
-            facts = (row["batch"], row["iteration"], row["start"], tuple(row["indices"]), row["at"])
-            attempts.append(Attempt(path.stem, turn, members, *facts))
-    return Diaries(tuple(attempts), tuple(endings))
-
-
-def by_turn(attempts: tuple[Attempt, ...]) -> dict[Turn, dict[int, list[Attempt]]]:
-    """Sort attempts by turn and iteration, oldest turn first."""
-    turns: dict[Turn, dict[int, list[Attempt]]] = {}
-    for turn in sorted({attempt.turn for attempt in attempts}):
-        turns[turn] = defaultdict(list)
-        for attempt in attempts:
-            if attempt.turn == turn:
-                turns[turn][attempt.iteration].append(attempt)
-    return turns
-
-
-def applied(attempts: tuple[Attempt, ...]) -> list[Iteration]:
-    """Return the iterations that count, in order."""
-    found: dict[int, Iteration] = {}
-    for turn, iterations in by_turn(attempts).items():
-        first = min(iterations)
-        found = {number: it for number, it in found.items() if number < first}
-        for number, tried in iterations.items():
-            ranks = {worker: rank for rank, worker in enumerate(tried[0].members)}
-            ordered = tuple(sorted(tried, key=lambda a: ranks.get(a.worker, -1)))
-            head, at = ordered[0], max(attempt.at for attempt in ordered)
-            found[number] = Iteration(turn, number, head.start, head.batch, ordered, at)
-    return [found[number] for number in sorted(found)]
-
 
 def verdict(script: Script, diaries: Diaries) -> list[str]:
     """Return everything that is wrong with a run, in sentences."""
     order = applied(diaries.attempts)
     done = [ending for ending in diaries.endings if ending.ended == "target"]
-    if not order or not done:
+    if not done:
         return ["no worker finished"]
+    if script.strategy == "sandblaster":
+        with ALONE:
+            return sandblaster.wrong_points(diaries, done)
     wrong = [*wrong_reductions(diaries.attempts), *wrong_samples(order), *zombies(diaries.attempts)]
-    expected = replay(tuple(part for it in order for part in it.parts), boundaries(order), script)
-    if script.is_steady:
+    if script.strategy == "pipedream":
+        wrong += pipedream.wrong_minibatches(order)
+        with ALONE:
+            expected = pipedream.replay(script, order)
+    elif script.is_steady:
         expected = fault_free(order[0].batch, script.framework)
         if len(order) != iterations_without_faults(order[0].batch):
             wrong.append(f"{len(order)} iterations instead of those of a run without faults")
+    else:
+        parts = tuple(part for it in order for part in it.parts)
+        expected = replay(parts, boundaries(order), script)
     last = {attempt.worker for attempt in order[-1].attempts}
     for ending in done:
         distance = max(abs(a - b) for a, b in zip(ending.weights, expected, strict=True))
@@ -230,8 +116,6 @@ def fault_free(batch: int, framework: str) -> list[float]:
 
 def replay(parts: tuple[Part, ...], passes: tuple[int, ...], script: Script) -> list[float]:
     """Return the weights of one process that makes the same passes, one after the other."""
-    if script.is_steady:
-        return []
     return train(parts, passes, dropout=script.dropout, framework=script.framework)
 
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tests.chaos.networks import HALF_LIFE, SAMPLES, SEED
+from tests.chaos.networks import HALF_LIFE, RATE, SAMPLES, SEED
 from worker_agent.tensorflow.framework import TENSORFLOW  # before the fork
 from worker_agent.tensorflow.state import KerasState
 
@@ -35,7 +35,7 @@ class KerasNetwork:
         start = np.random.default_rng(3)
         weights = [start.normal(size=each.shape) for each in self.model.get_weights()]
         self.model.set_weights(weights)
-        schedule = keras.optimizers.schedules.ExponentialDecay(0.01, HALF_LIFE, 0.5)
+        schedule = keras.optimizers.schedules.ExponentialDecay(RATE, HALF_LIFE, 0.5)
         self.optimizer = keras.optimizers.AdamW(schedule)
         self.optimizer.build(self.model.trainable_variables)
         self.state = KerasState(self.model, self.optimizer)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 SAMPLES = 240
 SEED = 9
+RATE = 0.01  # at the beginning
 HALF_LIFE = 200  # iterations in which the schedule halves the learning rate
 NETWORKS = {
     "pytorch": "tests.chaos.torch_network:TorchNetwork",

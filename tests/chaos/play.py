@@ -2,69 +2,39 @@
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import time
 from collections import Counter
-from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from scavenger.protocol import Directive, StopAtProgress
-from tests.chaos import judge, trainee
+from scavenger.protocol import StopAtProgress
+from tests.chaos import diaries, judge, trainee
 from tests.chaos.controller import Controller
 from tests.chaos.door import Door
-from tests.chaos.judge import Diaries, Iteration, Turn
 from tests.chaos.networks import SAMPLES
+from tests.chaos.outcome import Kill, Outcome, describe
 from tests.chaos.script import EPOCHS, OUTAGES, TRAPS, Fault, Kind, Script, Step
+from tests.chaos.server import COORDINATOR
 from tests.chaos.shared_workers import launch_shared
 from tests.chaos.zygote import Zygote
 from tests.conductor import Conductor
 
 TICK = 0.005
-PATIENCE = {"pytorch": 60.0, "tensorflow": 240.0}  # seconds a seed may take
+# Seconds without an iteration after which a seed is stuck. On a busy computer one with sixteen
+# processes makes four iterations in a second, so how long it takes says nothing.
+PATIENCE = {"pytorch": 60.0, "tensorflow": 240.0}
+MOST_PATIENCE = 6  # times as long is too long for any seed
 IMPATIENCE = 1.5  # seconds after which faults strike although their Directive is not out
 DUMPING = 0.5  # seconds a stuck worker has to write down where it is stuck
 ENDING = 6.0  # seconds the other workers have to end once one has
-
-
-@dataclass
-class Outcome:
-    """What a seed showed.
-
-    Attributes:
-        wrong: What is wrong, in sentences; empty when all is well.
-        fired: Faults that struck, by kind.
-        recoveries: Seconds from the kill of a worker to the survivors' next iteration.
-        helped: The same where the controller's Directive was needed.
-        pause: Longest time without an applied iteration.
-    """
-
-    seed: int
-    wrong: list[str] = field(default_factory=list)
-    fired: Counter[Kind] = field(default_factory=Counter)
-    recoveries: list[float] = field(default_factory=list)
-    helped: list[float] = field(default_factory=list)
-    iterations: int = 0
-    resizes: int = 0
-    repairs: int = 0
-    parted: int = 0
-    ordered: int = 0
-    aborts: int = 0
-    refusals: int = 0
-    silenced: int = 0
-    restarts: int = 0
-    returned: int = 0
-    pause: float = 0.0
-    duration: float = 0.0
-
-
-@dataclass(frozen=True)
-class Kill:
-    """A worker that was killed while it trained with others."""
-
-    worker: str
-    at: float
+LAID = {
+    Kind.KILL_AT_MEETING: signal.SIGKILL.name,
+    Kind.STOP_AT_MEETING: signal.SIGSTOP.name,
+    Kind.REPEAT: trainee.TWICE,
+}
 
 
 class Play:
@@ -80,11 +50,7 @@ class Play:
             stop=StopAtProgress(EPOCHS),
             dataset_size=SAMPLES,
             purpose="probe",
-            environment={
-                "PACE": str(script.pace),
-                "DROPOUT": str(script.dropout),
-                "FRAMEWORK": script.framework,
-            },
+            environment=environment_of(script, directory),
             launch=(
                 zygote.launch
                 if script.layout.is_plain
@@ -97,20 +63,31 @@ class Play:
         self.kills: list[Kill] = []
         self.asleep: dict[str, float] = {}
         self.traps: dict[Path, tuple[str, Fault]] = {}
+        self.coordinators_to_kill = 0
+        self.killed_coordinator = ""
         self.open_at = 0.0
 
     def run(self) -> bool:
         """Play all steps and wait for the end of training; False when it does not come."""
-        self.end = time.monotonic() + self.patience
+        self.end = time.monotonic() + MOST_PATIENCE * self.patience
         with self.conductor:
+            self._start_servers()
             for step in self.script.steps:
                 self._play(step)
-            self._until(lambda: self.controller.is_done, self.patience)
+            self._until(lambda: self.controller.is_done)
             ending = time.monotonic() + ENDING
             self._until(lambda: not self._running(), ending - time.monotonic())
             if not self.controller.is_done:
                 self._dump()
             return self.controller.is_done
+
+    def _start_servers(self) -> None:
+        names = [f"s{number}" for number in range(self.script.servers)]
+        worker, self.conductor.command = self.conductor.command, ["a server"]
+        for name in names:
+            self.conductor.start(name)
+        self.conductor.command = worker
+        self.conductor.wait(lambda: all(name in self.conductor.hellos for name in names))
 
     def _dump(self) -> None:
         """Let those that are stuck write down where."""
@@ -143,7 +120,7 @@ class Play:
                     self._strike(fault, now)
             return not waiting and out is not None and now > out + step.rest
 
-        self._until(is_over, self.patience)
+        self._until(is_over)
 
     def _dismissed(self, step: Step) -> set[str]:
         members = [member.worker for member in self.controller.members]
@@ -153,17 +130,20 @@ class Play:
             return set(members)
         return {members[0]} if step.swap == "leader" else {members[-1]}
 
-    def _until(self, is_over: object, seconds: float) -> None:
+    def _until(self, is_over: object, seconds: float = math.inf) -> None:
         """Let the controller tick and sleepers wake until something is over."""
         assert callable(is_over)
         end = min(self.end, time.monotonic() + seconds)
         while not is_over() and not self._failed() and (now := time.monotonic()) < end:
+            if now > self.controller.advanced_at + self.patience:
+                return
             if self.door.outage is not None and now >= self.open_at:
                 self.door.shut(None)
                 self.controller.hears_since = now
             if self.door.outage is not Kind.REFUSE:
                 self.controller.tick(now)
             self._look_at_traps(now)
+            self._look_for_coordinators()
             for worker, wake_at in tuple(self.asleep.items()):
                 if now >= wake_at:
                     del self.asleep[worker]
@@ -171,7 +151,9 @@ class Play:
             time.sleep(TICK)
 
     def _running(self) -> list[str]:
-        return [w for w, p in self.conductor.processes.items() if p.poll() is None]
+        """Return the workers that live; servers do to the end."""
+        processes = self.conductor.processes
+        return [worker for worker in self.controller.known if processes[worker].poll() is None]
 
     def _failed(self) -> bool:
         """Whether a script was harmed, which ends the seed."""
@@ -189,8 +171,11 @@ class Play:
             self.open_at = now + fault.length
             self.fired[fault.kind] += 1
             return
+        if fault.kind is Kind.KILL_COORDINATOR:
+            self.coordinators_to_kill += 1
+            return
         victims = self._victims(fault)
-        if fault.kind in TRAPS:
+        if fault.kind in (*TRAPS, Kind.REPEAT):
             for worker in victims:
                 self._lay_trap(worker, fault)
             return
@@ -214,21 +199,33 @@ class Play:
         return [pool[place], pool[(place + 1) % len(pool)]][:wanted]
 
     def _lay_trap(self, worker: str, fault: Fault) -> None:
-        end = signal.SIGKILL if fault.kind is Kind.KILL_AT_MEETING else signal.SIGSTOP
-        path = self.conductor.directory / trainee.trap(worker, end)
+        path = self.conductor.directory / trainee.trap(worker, LAID[fault.kind])
         path.touch()
         self.traps[path] = worker, fault
 
     def _look_at_traps(self, now: float) -> None:
-        """See who has run into one: it is dead now, or has to be woken up after a while."""
+        """See who has run into one: some are dead now, some have to be woken up after a while."""
         for path in [path for path in self.traps if not path.exists()]:
             worker, fault = self.traps.pop(path)
             self.controller.tell(f"trapped {worker}: {fault.kind.value}")
             self.fired[fault.kind] += 1
             if fault.kind is Kind.STOP_AT_MEETING:
                 self.asleep[worker] = now + fault.length
-            else:
+            elif fault.kind is Kind.KILL_AT_MEETING:
                 self.kills.append(Kill(worker, now))
+
+    def _look_for_coordinators(self) -> None:
+        """Kill a coordinator if one is to die, as soon as one runs that was not killed yet."""
+        path = self.conductor.directory / COORDINATOR
+        if not self.coordinators_to_kill or not path.exists() or self.controller.is_done:
+            return
+        running = path.read_text()
+        if running != self.killed_coordinator:
+            os.kill(int(running), signal.SIGKILL)
+            self.controller.tell(f"killed the coordinator {running}")
+            self.killed_coordinator = running
+            self.coordinators_to_kill -= 1
+            self.fired[Kind.KILL_COORDINATOR] += 1
 
     def _hit(self, worker: str, fault: Fault, now: float) -> None:
         process = self.conductor.processes[worker]
@@ -251,13 +248,30 @@ def play(script: Script, directory: Path, zygote: Zygote) -> Outcome:
     began = time.monotonic()
     one = Play(script, directory, zygote)
     is_done = one.run()
-    outcome = Outcome(script.seed, fired=one.fired, duration=time.monotonic() - began)
-    diaries = judge.read(directory, script.layout)
-    outcome.wrong = [*failures(one), *refusals(one), *judge.verdict(script, diaries)]
+    plan = script.strategy if script.layout.is_plain else f"{script.strategy} {script.layout}"
+    outcome = Outcome(script.seed, plan, fired=one.fired, duration=time.monotonic() - began)
+    told = diaries.read(directory, script.layout)
+    outcome.wrong = [*failures(one), *refusals(one), *judge.verdict(script, told)]
     if not is_done:
-        outcome.wrong.insert(0, f"not done after {one.patience:.0f} s")
-    describe(outcome, one, diaries)
+        outcome.wrong.insert(0, f"not done after {outcome.duration:.0f} s")
+    describe(outcome, one.controller, one.kills, told)
     return outcome
+
+
+def environment_of(script: Script, directory: Path) -> dict[str, str]:
+    """Return what the processes of a job are told."""
+    told = {
+        "PACE": str(script.pace),
+        "DROPOUT": str(script.dropout),
+        "FRAMEWORK": script.framework,
+        "SCAVENGER_STRATEGY": script.strategy,
+    }
+    if script.servers:
+        told["SCAVENGER_JOB_SECRET"] = "between them"
+    if script.checkpoint_every:
+        told["SCAVENGER_CHECKPOINTS"] = str(directory / "checkpoints")
+        told["SCAVENGER_CHECKPOINT_EVERY"] = str(script.checkpoint_every)
+    return told
 
 
 def refusals(one: Play) -> list[str]:
@@ -278,65 +292,3 @@ def failures(one: Play) -> list[str]:
         if "Traceback" in path.read_text(errors="replace"):
             wrong.append(f"{path.stem} shows a traceback")
     return wrong
-
-
-def describe(outcome: Outcome, one: Play, diaries: Diaries) -> None:
-    """Count what happened besides."""
-    order = judge.applied(diaries.attempts)
-    outcome.iterations = len(order)
-    outcome.pause = max((b.at - a.at for a, b in pairwise(order)), default=0.0)
-    ways = {turn: order_of(order, turn)[0] for turn in sorted({it.turn for it in order})}
-    generations = {generation for generation, _ in ways}
-    outcome.resizes = len(generations) - 1
-    killed = {kill.worker for kill in one.kills} | one.controller.lost
-    for before, after in pairwise(ways.values()):
-        if after.turn[1] == 0:
-            continue
-        gone = set(before.attempts[0].members) - set(after.attempts[0].members)
-        outcome.repairs += bool(gone & killed)
-        outcome.parted += not gone & killed
-    directives = [directive for _, directive in one.controller.published]
-    outcome.ordered = sum(d.repairs and d.generation in generations for d in directives)
-    outcome.silenced = one.controller.silenced
-    log = "".join(
-        path.read_text(errors="replace") for path in one.conductor.directory.glob("*.log")
-    )
-    outcome.aborts = len({line for line in log.splitlines() if "is cancelled" in line})
-    outcome.refusals = len({line for line in log.splitlines() if "is refused" in line})
-    outcome.returned = comebacks(directives)
-    attempted = [attempt for attempt in diaries.attempts if attempt.iteration == 0]
-    outcome.restarts = len({attempt.turn for attempt in attempted}) - 1
-    measure_recoveries(outcome, one, order)
-
-
-def comebacks(directives: list[Directive]) -> int:
-    """Count the times a worker that stood by was named again."""
-    aside: set[str] = set()
-    count = 0
-    for directive in directives:
-        named = {member.worker for member in directive.members}
-        count += len(aside & named)
-        aside = (aside | set(directive.standby)) - named
-    return count
-
-
-def order_of(order: list[Iteration], turn: Turn) -> list[Iteration]:
-    """Return a turn's applied iterations."""
-    return [it for it in order if it.turn == turn]
-
-
-def measure_recoveries(outcome: Outcome, one: Play, order: list[Iteration]) -> None:
-    """Note how long survivors took from a kill to their next iteration."""
-    for kill in one.kills:
-        before = [it for it in order if it.at <= kill.at]
-        if not before or kill.worker not in before[-1].attempts[0].members:
-            continue
-        then = before[-1]
-        now = next((it for it in order if it.at > kill.at and it.turn > then.turn), None)
-        if now is None:
-            continue
-        survivors = set(then.attempts[0].members) & set(now.attempts[0].members)
-        if not survivors or kill.worker in now.attempts[0].members:
-            continue
-        is_alone = now.turn[1] > 0
-        (outcome.recoveries if is_alone else outcome.helped).append(now.at - kill.at)

@@ -14,7 +14,8 @@ from tests.conductor import Start
 from tests.integration.shared import start_processes
 from worker_agent.pytorch.layouts.tensor import Cut
 
-PLAN: dict[str, Cut] = {"0": "column", "3": "row"}  # of the layers of `TorchNetwork`
+# Of the layers of `TorchNetwork`.
+PLAN: dict[str, Cut] = {"0": "column", "3": "row", "5": "column", "7": "row"}
 TO_ALL = (signal.SIGCONT, DUMP)
 
 

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from urllib.parse import urlsplit
 
 import worker_agent
@@ -23,6 +23,7 @@ import worker_agent.training.elastic
 from tests.chaos.networks import SAMPLES, SEED, find_network
 
 ENDS = (signal.SIGKILL, signal.SIGSTOP)
+TWICE = "TWICE"
 DROP = signal.SIGUSR1  # shut down the connections to other workers
 DUMP = signal.SIGUSR2  # write down where every thread is
 
@@ -32,39 +33,57 @@ def main() -> None:
     listen_for_drops()
     hurry()
     look_out_for_traps()
-    pace = float(os.environ["PACE"])
+    pace, strategy = float(os.environ["PACE"]), os.environ["SCAVENGER_STRATEGY"]
     network = find_network(os.environ["FRAMEWORK"])(float(os.environ["DROPOUT"]))
     worker = os.environ["SCAVENGER_WORKER"]
     if (position := os.environ.get("SCAVENGER_POSITION", "0")) != "0":
         follow(network, part_path(worker, position), pace)
         return
-    with (
-        open(f"{worker}.jsonl", "w", buffering=1) as out,
-        worker_agent.session(deterministic=True) as job,
-    ):
-        network.prepare(job)
-        for indices in job.batches(SAMPLES, 24, epochs=1, seed=SEED):
-            if not job.is_rehearsing:
-                out.write(json.dumps(describe(job, indices)) + "\n")
-            network.pass_batch(job, indices)
-            network.step()
-            time.sleep(pace)
-        is_shared = "SCAVENGER_LAYOUT" in os.environ
-        if is_shared:
-            part_path(worker, position).write_text(json.dumps(network.own_weights()))
-        weights = [] if is_shared else network.weights()
-        end = {"ended": job.finished, "samples": job.samples, "weights": weights}
-        out.write(json.dumps(end) + "\n")
+    is_minimised, is_late = strategy == "sandblaster", strategy == "pipedream"
+    if is_minimised:
+        repeat_when_told(worker)
+    with open(f"{worker}.jsonl", "w", buffering=1) as out:
+        with worker_agent.session(deterministic=not is_minimised) as job:
+            network.prepare(job)
+            known = None
+            for indices in job.batches(SAMPLES, 24, epochs=1, seed=SEED):
+                if not is_minimised and not job.is_rehearsing:
+                    out.write(json.dumps(describe(job, indices)) + "\n")
+                elif is_minimised and job.strategy.evaluation != known:
+                    known = job.strategy.evaluation
+                    out.write(json.dumps(describe_visit(job, network)) + "\n")
+                network.pass_batch(job, indices)
+                network.step()
+                time.sleep(pace)
+            if not is_late:
+                write_end(job, network, out)
+        if is_late:  # all minibatches end as the session does
+            write_end(job, network, out)
+
+
+def write_end(job: Any, network: Any, out: TextIO) -> None:
+    """Write down how training ended, and with which weights."""
+    is_shared = "SCAVENGER_LAYOUT" in os.environ
+    if is_shared:
+        part = part_path(os.environ["SCAVENGER_WORKER"], "0")
+        part.write_text(json.dumps(network.own_weights()))
+    weights = [] if is_shared else network.weights()
+    end = {"ended": job.finished, "samples": job.samples, "weights": weights}
+    out.write(json.dumps(end) + "\n")
 
 
 def follow(network: Any, part: Path, pace: float) -> None:
     """Train as one of the processes that follow, and write down this one's weights in the end."""
+    is_late = os.environ["SCAVENGER_STRATEGY"] == "pipedream"
     with worker_agent.session(deterministic=True) as job:
         network.prepare(job)
         for indices in job.batches(SAMPLES, 24, epochs=1, seed=SEED):
             network.pass_batch(job, indices)
             network.step()
             time.sleep(pace)
+        if not is_late:
+            part.write_text(json.dumps(network.own_weights()))
+    if is_late:
         part.write_text(json.dumps(network.own_weights()))
 
 
@@ -84,6 +103,17 @@ def describe(job: Any, indices: Any) -> dict[str, Any]:
         "start": job.samples,
         "indices": indices.tolist(),
         "at": time.monotonic(),
+        "begun": getattr(job.model_steps, "begun", 0),
+    }
+
+
+def describe_visit(job: Any, network: Any) -> dict[str, Any]:
+    """Return what the judge wants to know of an evaluation of L-BFGS."""
+    return {
+        "generation": job.directive.generation,
+        "evaluation": job.strategy.evaluation,
+        "weights": network.weights(),
+        "at": time.monotonic(),
     }
 
 
@@ -95,7 +125,7 @@ def hurry() -> None:
 def look_out_for_traps() -> None:
     """Die or stop right before coming to a change that all others come to, if so told."""
     barrier = rendezvous.StoreRendezvous.barrier
-    traps = {trap(os.environ["SCAVENGER_WORKER"], end): end for end in ENDS}
+    traps = {trap(os.environ["SCAVENGER_WORKER"], end.name): end for end in ENDS}
 
     def trapped(rendezvous: Any, *arguments: Any, may_abort: bool) -> None:
         for path, number in traps.items():
@@ -107,9 +137,24 @@ def look_out_for_traps() -> None:
     rendezvous.StoreRendezvous.barrier = trapped  # type: ignore[method-assign]
 
 
-def trap(worker: str, end: signal.Signals) -> Path:
+def repeat_when_told(worker: str) -> None:
+    """Push a result twice, if so told."""
+    from worker_agent.parameter_server.lbfgs_client import EvaluationClient
+
+    push, path = EvaluationClient.accumulate, trap(worker, TWICE)
+
+    def pushed(client: Any, *arguments: Any) -> Any:
+        if path.exists():
+            path.unlink()
+            push(client, *arguments)
+        return push(client, *arguments)
+
+    EvaluationClient.accumulate = pushed  # type: ignore[method-assign]
+
+
+def trap(worker: str, what: str) -> Path:
     """Return the file that is a trap for a worker, in its directory."""
-    return Path(f"{worker}.{end.name}")
+    return Path(f"{worker}.{what}")
 
 
 def listen_for_drops() -> None:

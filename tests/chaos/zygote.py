@@ -95,9 +95,10 @@ class Zygote:
         self.process.stdout.close()
 
     def launch(self, start: Start) -> Forked:
-        """Start a worker; its command is the trainee's, not the one in the order."""
+        """Start a worker, the trainee; a command stands for the program of a server."""
         assert self.process.stdin is not None
         asked = {
+            "is_server": bool(start.command),
             "directory": str(start.directory),
             "environment": start.environment,
             "log": str(start.log),
@@ -129,7 +130,7 @@ class Zygote:
 def main() -> None:
     """Fork what is asked for, line by line, and tell who has ended; end with the one who asks."""
     sys.path.insert(0, os.getcwd())
-    from tests.chaos import trainee
+    from tests.chaos import server, trainee
     from tests.chaos.networks import find_network
 
     find_network(sys.argv[1]).warm_up()
@@ -140,8 +141,9 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [trainee.DROP])  # until a worker listens for it
     os.write(1, READY.encode())
     request = serve()
-    if request is not None:
-        become(request, trainee.main)
+    if request is None:
+        return
+    become(request, server.main if request["is_server"] else trainee.main)
 
 
 def serve() -> dict[str, object] | None:

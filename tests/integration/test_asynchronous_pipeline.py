@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import clip_grad
-from torch.optim import Optimizer
 
 from scavenger.layout import PLAIN, Layout
 from tests.conductor import Conductor
 from tests.integration.forked import fork
-from tests.integration.shared import (
-    SAMPLES,
-    loss,
-    make_model,
-    make_optimizer,
-    samples,
-    start_with,
-)
+from tests.integration.recursion import Recursion
+from tests.integration.shared import SAMPLES, make_model, make_optimizer, samples, start_with
 from worker_agent.errors import UnsupportedModel
 from worker_agent.pytorch.layouts.world import refuse_clipping
 
@@ -119,90 +110,9 @@ def read_rows(directory: Path, layout: Layout) -> dict[int, dict[int, dict[str, 
     return whole
 
 
-@dataclass
-class Recursion:
-    """One process that trains as an asynchronous pipeline would.
-
-    Attributes:
-        history: Weights of each stage after each of its steps, since the pipeline was empty.
-        pending: Gradients of each stage that its processes have not averaged yet.
-        begun: Minibatches since the pipeline was empty.
-    """
-
-    layout: Layout
-    optimizer: str
-    history: list[list[list[Tensor]]] = field(default_factory=list)
-    pending: list[list[list[Tensor]]] = field(default_factory=list)
-    begun: int = 0
-
-    def __post_init__(self) -> None:
-        self.model: Any = make_model()
-        blocks = list(self.model)
-        edges = [0, *(int(cut[0]) for cut in self.layout.cuts), len(blocks)]
-        self.stages = [nn.Sequential(*blocks[low:high]) for low, high in pairwise(edges)]
-        self.optimizers: list[Optimizer] = [
-            make_optimizer(self.optimizer, stage) for stage in self.stages
-        ]
-        self.inputs, self.targets = samples()
-        self.empty()
-
-    def weights(self, stage: int) -> list[Tensor]:
-        return [p.detach().clone() for p in self.stages[stage].parameters()]
-
-    def empty(self) -> None:
-        """End all minibatches: a turn that is not full ends with the gradients that it has."""
-        for stage in range(len(self.pending)):
-            if self.pending[stage]:
-                self.step(stage)
-            self.put(stage, self.history[stage][-1])
-        self.history = [[self.weights(stage)] for stage in range(self.layout.pipeline)]
-        self.pending = [[] for _ in self.history]
-        self.begun = 0
-
-    def step(self, stage: int) -> None:
-        turn, self.pending[stage] = self.pending[stage], []
-        newest = self.history[stage][-1] if self.history else self.weights(stage)
-        self.put(stage, newest)
-        for parameter, *each in zip(self.stages[stage].parameters(), *turn, strict=True):
-            parameter.grad = torch.stack(each).sum(0) / len(each) if len(each) > 1 else each[0]
-        self.optimizers[stage].step()
-        self.history[stage].append(self.weights(stage))
-
-    def put(self, stage: int, weights: Sequence[Tensor]) -> None:
-        for parameter, value in zip(self.stages[stage].parameters(), weights, strict=True):
-            parameter.data.copy_(value)
-
-    def steps_before(self, stage: int, minibatch: int) -> int:
-        """Return how many steps a stage has made when a minibatch comes to it."""
-        late = max(minibatch - self.layout.delay(stage), 0)
-        return late // self.layout.replicas[stage]
-
-    def version(self, stage: int, minibatch: int) -> int:
-        """Return after how many of a stage's steps it has the weights that a minibatch uses.
-
-        With vertical sync all gradients in them are also in those of the first stage.
-        """
-        if not self.layout.vertical_sync:
-            return self.steps_before(stage, minibatch)
-        averaged = self.steps_before(0, minibatch) * self.layout.replicas[0]
-        steps = 0
-        while (steps + 1) * self.layout.replicas[stage] <= averaged:
-            steps += 1
-        return steps
-
-    def train(self, indices: list[int]) -> float:
-        for stage in range(self.layout.pipeline):
-            self.put(stage, self.history[stage][self.version(stage, self.begun)])
-        self.model.zero_grad()
-        value = loss(self.model(self.inputs[indices]), self.targets[indices])
-        value.backward()
-        for stage, module in enumerate(self.stages):
-            gradients = [p.grad.clone() for p in module.parameters() if p.grad is not None]
-            self.pending[stage].append(gradients)
-            if len(self.pending[stage]) == self.layout.replicas[stage]:
-                self.step(stage)
-        self.begun += 1
-        return float(value.detach())
+def recursion(layout: Layout, optimizer: str) -> Recursion:
+    """Return one process that trains as an asynchronous pipeline of the script would."""
+    return Recursion(layout, make_model(), partial(make_optimizer, optimizer), *samples())
 
 
 def test_clipping_is_refused_in_every_form(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +156,7 @@ def test_an_asynchronous_pipeline_trains_as_its_recursion_to_the_last_bit(
     """Through a change of generation, before which no minibatch is lost."""
     told = Layout.parse(layout)
     assert run(tmp_path, told, script, 9, 6) == staleness
-    alone, losses, emptied = Recursion(told, script.split()[0]), {}, 0
+    alone, losses, emptied = recursion(told, script.split()[0]), {}, 0
     lag, held = told.delay(0), [0] * told.processes
     for iteration, rows in read_rows(tmp_path, told).items():
         begun = rows[0]["begun"]
@@ -284,7 +194,7 @@ def test_one_process_goes_on_from_the_checkpoint_of_an_asynchronous_pipeline(
     for place, layout in zip(places, (told, PLAIN), strict=True):
         place.mkdir()
         run(place, layout, "sgd", 25, **kept)
-    alone, rows = Recursion(told, "sgd"), read_rows(places[0], told)
+    alone, rows = recursion(told, "sgd"), read_rows(places[0], told)
     (first, *_) = read_lines(places[1] / "0.jsonl")
     assert first["iteration"] > 0
     for iteration in range(first["iteration"]):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.draw import write
 from tests.chaos.play import play
-from tests.chaos.script import write
+from tests.chaos.server import fork_coordinators
 from tests.chaos.zygote import Zygote
 
 
@@ -18,9 +20,16 @@ def zygote() -> Iterator[Zygote]:
         yield zygote
 
 
-@pytest.mark.parametrize("seed", [4, 11, 22, 24, 66])  # 11, 22 and 24: P = 2, S = 2, T = 2
+# Of 5, 17 and 36 the layout is P=2 M=2, T=2 and P=2 S=2; 26 is PipeDream, 12 Sandblaster.
+@pytest.mark.parametrize("seed", [4, 5, 12, 17, 26, 36, 66])
 def test_a_job_under_faults_ends_with_the_weights_of_one_without(
     tmp_path: Path, zygote: Zygote, seed: int
 ) -> None:
     outcome = play(write(seed), tmp_path / "job", zygote)
     assert not outcome.wrong, (outcome.wrong, (tmp_path / "job" / "story.txt").read_text())
+
+
+def test_what_forks_coordinators_ends_quietly_when_its_server_does() -> None:
+    server, orders = Pipe()
+    server.close()
+    fork_coordinators(orders)

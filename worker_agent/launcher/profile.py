@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="%(prog)s [OPTIONS] -- COMMAND...",
         allow_abbrev=False,
         description="Run a training script of PyTorch until its first steps, and time each block of"
-        " the model that it calls first, with its batch and an eighth of it. The script is ended then.",
+        " the model that it calls first, with its batch and an eighth of it. The script ends then.",
         epilog="Example: scavenger agent profile --out profile.json -- python train.py",
     )
     parser.add_argument("--out", type=Path, default=Path("profile.json"), help="File to write.")
