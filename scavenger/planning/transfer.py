@@ -61,8 +61,10 @@ class StoredModel:
         """Tell whether the laws interpolate over a space: K and b of its corners were spanned.
 
         A search may have left its fourth corner, most workers at the smallest batch, to the laws.
+        Only measurements of the first stack of the space count: others say little of its speed.
         """
-        seen = [observation.config for observation in self.observations]
+        configs = [observation.config for observation in self.observations]
+        seen = [config for config in configs if config.stack == space.stacks[0].name]
         return bool(seen) and all(is_within_range(corner, seen) for corner in space.corners())
 
     def epochs_to(self, target: str | None, reference_batch: int) -> float | None:

@@ -232,6 +232,15 @@ def load_knowledge(
         stored[project] = stored_models.known(connection, project, own)
         recent[project] = stored_models.recent(connection, project, MAX_MODELS)
     own_models = {job.id: stored[job.project].get(signatures[job.id]) for job in wanted}
+    laid_out = dict(profiles)
+    for job in wanted:
+        if job.spec.limits.layout_search is None or job.id in laid_out:
+            continue
+        newest = layout_profiles.newest(connection, job.project, signatures[job.id])
+        if newest is None:  # nothing can be chosen before its layouts are known
+            own_models[job.id] = None
+        else:
+            laid_out[job.id] = newest
     lenders = {job.id: find_lender(signatures[job.id], recent[job.project]) for job in wanted}
     extrapolated = [
         job.id for job in wanted if is_extrapolated(job, own_models[job.id], lenders[job.id])
@@ -250,7 +259,7 @@ def load_knowledge(
             framework=job.framework,
             metric_history=history.get(job.id, ()),
             stack_checks=checks.get(job.id, ()),
-            profile=profiles[job.id].profile if job.id in profiles else None,
+            profile=laid_out[job.id].profile if job.id in laid_out else None,
         )
         for job in wanted
     }

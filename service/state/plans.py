@@ -24,7 +24,7 @@ from scavenger.planning.transfer import find_lender
 from scavenger.report import CurveReport
 from scavenger.schemas.curves import CurveView
 from scavenger.schemas.plans import PlannedSearchView
-from service.db import stored_models
+from service.db import layout_profiles, stored_models
 from service.state.loader import MAX_MODELS
 from service.state.presenters import money_view
 
@@ -62,13 +62,17 @@ def load_knowledge_for(
     """
     signature = signature_of(spec, machine_type)
     others = stored_models.recent(connection, project, MAX_MODELS)
+    searched = spec.limits.layout_search is not None
+    known = layout_profiles.newest(connection, project, signature) if searched else None
+    own = stored_models.known(connection, project, {signature}).get(signature)
     return planning_state(
         spec,
         (),
-        stored_models.known(connection, project, {signature}).get(signature),
+        own if known is not None or not searched else None,  # as its first tick would
         other_models=tuple(model for model in others if model.signature != signature),
         lender=find_lender(signature, others),
         machine_type=machine_type,
+        profile=None if known is None else known.profile,
         probe_overhead=replace(ProbeOverhead(), pause=change_seconds, boot=change_seconds),
     )
 
@@ -76,7 +80,7 @@ def load_knowledge_for(
 def plan_job(spec: JobSpec, knowledge: PlanningState) -> JobPlan:
     """Decide about a job as its first tick would."""
     curve = CurveReport.of(objective_within_limits(spec), preview_curve(knowledge))
-    start = spec.space.start
+    start = knowledge.space.start
     if not spec.strategy.is_searched:
         name = spec.strategy.name
         return JobPlan(curve, start, f"{name} is not searched: it trains on {start}")

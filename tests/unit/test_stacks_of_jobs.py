@@ -111,7 +111,7 @@ def test_an_order_names_a_stack_after_workers_and_batch(
     [
         ("2,64,fast", "no stack has a part 'fast'"),
         ("2,64,bf16+fp16", "one precision"),
-        ("2,64,fused,bf16", "is no configuration"),
+        ("2,64,fused,bf16", "no stack has a part 'fused,bf16'"),
         ("0,64,fused", "is no configuration"),
         ("2", "is no configuration"),
     ],
