@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
+from weakref import WeakKeyDictionary
 
 from worker_agent.frameworks import Framework, ModelSteps, find_framework
 from worker_agent.sampler import SampleOrder, SampleRange
@@ -34,6 +36,14 @@ class SharingOptions:
     loss: Loss | None = None
     blocks: tuple[Any, ...] | None = None
     tensor_plan: Mapping[str, str] | None = None
+
+
+_PREPARED: WeakKeyDictionary[Any, SharingOptions] = WeakKeyDictionary()
+
+
+def sharing_of(model: Any) -> SharingOptions:
+    """Return what a script outside a job said of a model when it prepared it."""
+    return _PREPARED.get(model, SharingOptions())
 
 
 def never_stop() -> bool:
@@ -214,8 +224,9 @@ class StandaloneSession(Session):
     def log(self, **metrics: Loggable) -> None:
         pass
 
-    def _attach(self, *_: Any) -> None:
-        pass
+    def _attach(self, framework: Framework, model: Any, *_: Any) -> None:
+        with suppress(TypeError):  # a model of another framework may not be remembered like this
+            _PREPARED[model] = self.sharing
 
     def _batches(
         self, order: SampleOrder, global_batch: int, samples: float, until: Callable[[], bool]

@@ -101,6 +101,8 @@ class LayoutProfile:
         heads: Attention heads of a block, which shards must divide; 1 divides by nothing.
         vocabulary: Rows of the embedding, which shards must divide; 0 without one.
         has_batch_statistics: Whether a batch normalisation sees the samples of a micro-batch only.
+        has_own_passes: Whether the script makes its passes itself, so that no processes can share
+            its model before it lets ``job.step`` make them.
     """
 
     blocks: tuple[BlockProfile, ...]
@@ -115,6 +117,7 @@ class LayoutProfile:
     heads: int = 1
     vocabulary: int = 0
     has_batch_statistics: bool = False
+    has_own_passes: bool = False
 
     __pydantic_config__ = NO_OTHER_FIELDS
 

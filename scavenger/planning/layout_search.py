@@ -120,6 +120,8 @@ def _look_at(
 ) -> _Candidate | str:
     """Return a layout with its best micro-batches and cuts, or why there are none."""
     hosted = profile.processes_per_machine
+    if layout.processes > 1 and profile.has_own_passes:
+        return "the script makes its own passes: pass loss= to job.prepare and call job.step"
     if layout.processes > hosted:
         return f"a machine hosts {hosted} of the {layout.processes} processes of a worker"
     best: LayoutForecast | str = ""

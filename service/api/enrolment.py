@@ -89,7 +89,11 @@ def with_layout(
         known = layout_profiles.newest(connection, job.project, signature)
         if known is None:
             return replace(worker, profile=True)
-        layout_profiles.record(connection, job.id, job.project, signature, known, now)
+        reply = layout_to_start_in(connection, job, known)
+        if layout_profiles.record(connection, job.id, job.project, signature, known, now):
+            why, facts = describe_layouts(job, known, reply)
+            told = f"the model was profiled for an earlier job: {why}"
+            record_event(connection, job.id, now, "layouts", told, facts)
     reply = layout_to_start_in(connection, job, known)
     if reply.refusal:  # which it is told once it asks
         return replace(worker, profile=True)

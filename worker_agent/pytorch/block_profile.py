@@ -6,18 +6,19 @@ no batch changes. The profile is what ``scavenger plan --layouts`` reads.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import psutil
 import torch
@@ -37,6 +38,13 @@ from scavenger.measurement.layout_profile import (
     LayoutProfile,
     LinkSpeed,
 )
+from worker_agent.errors import UnsupportedModel
+from worker_agent.pytorch.layouts.tensor import (
+    KNOWN_PLAN,
+    TensorGroup,
+    choose_cuts,
+    share_weights,
+)
 from worker_agent.pytorch.process_group import connect_group
 from worker_agent.pytorch.stacks.compiled import CONTAINERS, repeated_blocks
 from worker_agent.pytorch.stacks.model_call import (
@@ -46,8 +54,10 @@ from worker_agent.pytorch.stacks.model_call import (
     devices_of,
     outputs_of,
 )
+from worker_agent.session import sharing_of
 
 ITERATIONS = 20
+SHARD_COUNTS = (2, 4, 8)
 FEWER = 8  # times fewer samples are timed, too
 WARM_UP_RUNS = 3
 MAX_STEPS = 10  # within these a model is called twice, and given gradients
@@ -133,7 +143,8 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
     Returns:
         The profile; the link between machines is a usual one, as one machine cannot measure it.
     """
-    chain = find_chain(model)
+    chain, said = find_chain(model), sharing_of(model)
+    cuts = find_cuts(model, said.tensor_plan)
     # What no batch changes tells how many micro-batches pay, and shows in small batches only.
     few = call.first(max(call.batch // FEWER, 1))
     large, small = (time_blocks(model, chain, each) for each in (call, few))
@@ -155,6 +166,8 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
                 output_bytes=large.handed_over[place] / call.batch,
                 saved_bytes=large.saved[place] / call.batch,
                 weight_bytes=sum(each.nbytes for each in parameters),
+                all_reduces=(sums := count_sums(name, chain, cuts)),
+                all_reduce_bytes=large.handed_over[place] / call.batch if sums else 0.0,
             )
         )
     slots, seconds = measure_optimizer(optimizer)
@@ -168,8 +181,71 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
         machine_memory_bytes=memory,
         optimizer_slots=slots,
         optimizer_seconds=seconds,
+        heads=most_shards(model, call, said.tensor_plan) if cuts else 1,
         has_batch_statistics=any(isinstance(each, _BatchNorm) for each in model.modules()),
+        has_own_passes=said.loss is None,
     )
+
+
+def find_cuts(model: nn.Module, plan: Mapping[str, str] | None) -> dict[str, str]:
+    """Return how processes could share each layer, by its name; empty where nothing says so."""
+    wanted: Any = KNOWN_PLAN if plan is None else plan
+    try:
+        return dict(choose_cuts(model, wanted, 1, is_known=plan is None))
+    except UnsupportedModel:
+        return {}
+
+
+def count_sums(block: str, chain: Mapping[str, nn.Module], cuts: Mapping[str, str]) -> int:
+    """Return the sums over processes in both passes of a block whose layers they share.
+
+    One in the forward pass after a layer that is cut by rows, and one in the backward pass before
+    the layers that it follows. What lies outside all blocks counts for what is before the first.
+    """
+
+    def is_in(name: str, place: str) -> bool:
+        return name == place or name.startswith(f"{place}.")
+
+    if block == "before":
+        own = [cut for name, cut in cuts.items() if not any(is_in(name, each) for each in chain)]
+        return len(own)
+    own = [cut for name, cut in cuts.items() if is_in(name, block)]
+    return 2 * own.count("row")
+
+
+class _OneOfMany(TensorGroup):
+    """One of the processes that share weights, to whose sums the others add nothing."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(None, 0, count)
+
+    def divided(self, scores: Tensor) -> Any:
+        return scores
+
+    def gather(self, x: Tensor) -> Tensor:
+        return torch.cat([x] * self.count, -1)
+
+    def sum(self, x: Tensor) -> Tensor:
+        return x
+
+
+def most_shards(model: nn.Module, call: ModelCall, plan: Mapping[str, str] | None) -> int:
+    """Return how many processes can share the weights, of those that are tried: one part is run.
+
+    A model may count its heads in a way that no name tells, and fail with a part of them.
+    """
+    few, most = call.first(1), 1
+    for count in SHARD_COUNTS:
+        try:
+            part, cuts = copy.deepcopy(model), cast(Any, plan)
+            optimizer = torch.optim.SGD(part.parameters())
+            share_weights(part, optimizer, _OneOfMany(count), cuts)
+            with torch.no_grad(), torch.random.fork_rng(devices_of(model)):
+                part(*few.arguments, **few.named)
+        except Exception:  # noqa: BLE001 - it is the model's own, and says that so many cannot
+            return most
+        most = count
+    return most
 
 
 def machine_of(model: nn.Module) -> tuple[int, int, float]:

@@ -1770,6 +1770,8 @@ export interface components {
          *         heads: Attention heads of a block, which shards must divide; 1 divides by nothing.
          *         vocabulary: Rows of the embedding, which shards must divide; 0 without one.
          *         has_batch_statistics: Whether a batch normalisation sees the samples of a micro-batch only.
+         *         has_own_passes: Whether the script makes its passes itself, so that no processes can share
+         *             its model before it lets ``job.step`` make them.
          */
         LayoutProfile: {
             across: components["schemas"]["LinkSpeed"];
@@ -1785,6 +1787,11 @@ export interface components {
              * @default false
              */
             has_batch_statistics: boolean;
+            /**
+             * Has Own Passes
+             * @default false
+             */
+            has_own_passes: boolean;
             /**
              * Heads
              * @default 1
