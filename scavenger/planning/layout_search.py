@@ -8,7 +8,7 @@ measured. Layouts that fit no process, and those that another surely beats, are 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -104,15 +104,16 @@ def find_layouts(
             refused[layout] = outcome
         else:
             found.append(outcome)
-    kept = [each for each in found if not any(o.surely_beats(each) for o in found)]
-    kept.sort(key=lambda each: (each.seconds, each.layout))
-    kept = _with_first(kept)[:MAX_SEARCHED]
+    # What another surely beats is hardly ever worth a probe, but an order may name it.
+    beaten = {each.layout for each in found if any(o.surely_beats(each) for o in found)}
+    found.sort(key=lambda each: (each.layout in beaten, each.seconds, each.layout))
+    kept = _with_first(found)[:MAX_SEARCHED]
     unlimited = replace(profile, machine_memory_bytes=math.inf)
     small, large = (forecast_layout(unlimited, PLAIN, 1, local_batches[end]) for end in (0, -1))
     assert small is not None
     assert large is not None
     options = tuple(_option(profile, each, (small, large)) for each in kept)
-    return FoundLayouts(options, refused, _conclude(kept, refused))
+    return FoundLayouts(options, refused, _conclude(kept, beaten, refused))
 
 
 def _look_at(
@@ -226,7 +227,9 @@ def _line(small: LayoutForecast, large: LayoutForecast) -> tuple[float, float]:
     return max(small.seconds - per_sample * small.global_batch, 0.0), per_sample
 
 
-def _conclude(kept: Sequence[_Candidate], refused: Mapping[Layout, str]) -> str:
+def _conclude(
+    kept: Sequence[_Candidate], beaten: Collection[Layout], refused: Mapping[Layout, str]
+) -> str:
     """Say which layout a job starts with, and why."""
     if not kept:
         named = [PLAIN, *(each for each in refused if not each.is_plain)]
@@ -237,7 +240,7 @@ def _conclude(kept: Sequence[_Candidate], refused: Mapping[Layout, str]) -> str:
         lacking = refused.get(PLAIN)
         why = "it is surely faster" if lacking is None else f"{PLAIN} does not fit: {lacking}"
         return f"the job starts with {first}, since {why}"
-    if len(kept) == 1:
+    others = [str(each.layout) for each in kept[1:] if each.layout not in beaten]
+    if not others:
         return "data parallelism alone is the fastest: no process needs to share a model"
-    others = ", ".join(str(each.layout) for each in kept[1:])
-    return f"the job starts with {first}; a probe may show that {others} is faster"
+    return f"the job starts with {first}; a probe may show that {', '.join(others)} is faster"

@@ -81,3 +81,38 @@ def test_the_example_of_pipedream_goes_on_from_a_checkpoint_and_reaches_its_targ
     said = "".join(each.read_text() for each in (controller.home / "machines").glob("*.log"))
     assert "training continues from iteration" in said
     assert job.progress.metrics["staleness"] == 1
+
+
+@pytest.mark.slow
+def test_two_workers_change_their_layout_and_lose_no_iteration(controller: Controller) -> None:
+    """There and back: each change starts all processes again from a checkpoint."""
+    target = {"epochs": 20_000, "at_batch": 64}
+    layout = {"pipeline": [1, 2], "micro_batches": 2}
+    limits = {"max_cost": "5 USD", "workers": 2, "batch": 64, "layout": layout}
+    key = {"key": "digits-pipeline/changed", "dataset_size": 1437}
+    job = controller.submit(document(model=key, target=target, limits=limits))
+    controller.wait(lambda: controller.job(job).phase is JobPhase.TRAINING)
+    (told,) = [event for event in controller.events(job) if event.kind == "layouts"]
+    (cut,) = (name for name in told.data["layouts"] if name != "P=1 T=1")
+    assert Layout.parse(cut).pipeline == 2
+    for stack in (cut, "eager"):
+        before = controller.job(job).progress.iteration
+        wish = {"workers": 2, "global_batch": 64, "stack": stack}
+        answer = controller.ask("POST", f"/v1/jobs/{job}/actions/resize", json={"to": wish})
+        assert answer.status_code < 300, answer.text
+
+        def has_changed(name: str = stack, former: int = before) -> bool:
+            shown, current = controller.job(job), controller.curve(job).current
+            return (
+                current is not None
+                and current.stack == name
+                and current.workers == 2
+                and shown.progress.iteration > former + 100
+            )
+
+        controller.wait(has_changed)
+    resizes = controller.curve(job).resizes
+    assert {each.after.stack for each in resizes} == {"eager", cut}
+    assert all(each.iterations_lost in (0, None) for each in resizes)
+    assert controller.ask("POST", f"/v1/jobs/{job}/actions/cancel").status_code < 300
+    assert controller.finished(job).phase is JobPhase.CANCELLED
