@@ -113,3 +113,59 @@ def test_what_cannot_be_profiled_says_why(
     assert ended.returncode == code
     assert said in " ".join(ended.stderr.split())
     assert not (tmp_path / "profile.json").exists()
+
+
+SESSION = """\
+import torch
+from torch import nn
+
+import worker_agent
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(48, 96), nn.Linear(96, 48)
+
+    def forward(self, x):
+        # It counts heads of 24 values by what it gets, so that 8 processes cannot share them.
+        return x + self.down(torch.relu(self.up(x)).unflatten(-1, (-1, 24)).flatten(-2))
+
+
+model = nn.Sequential(nn.Embedding(100, 48), nn.Sequential(Block(), Block()), nn.Linear(48, 100))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+plan = {"0": "embedding", "*.up": "column", "*.down": "row"}
+
+
+def loss(scores, targets):
+    return nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
+
+
+with worker_agent.session() as job:
+    job.prepare(model, optimizer, loss=loss, tensor_plan=plan)
+    for indices in job.batches(640, global_batch=16, epochs=1):
+        places = indices.unsqueeze(1).repeat(1, 7) % 100
+        optimizer.zero_grad()
+        job.step(places, places)
+        optimizer.step()
+"""
+
+
+def test_a_profile_says_how_many_processes_can_share_the_weights(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SESSION)
+    ended = run(tmp_path, "--quiet", "--", sys.executable, "train.py")
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    found = json.loads((tmp_path / "profile.json").read_text())
+    sums = {block["name"]: block.get("all_reduces", 0) for block in found["blocks"]}
+    assert (sums["1.0"], sums["1.1"]) == (2, 2)
+    assert sums["before"] == 1, "the embedding, which is outside the repeated blocks"
+    assert found["heads"] == 4
+    assert found["start_seconds"] > 0
+    assert "has_own_passes" not in found, "job.step makes them"
+
+
+def test_a_profile_tells_of_a_script_that_makes_its_own_passes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.format(optimizer="Adam", steps=100))
+    assert run(tmp_path, "--quiet", "--", sys.executable, "train.py").returncode == 0
+    found = json.loads((tmp_path / "profile.json").read_text())
+    assert found["has_own_passes"]

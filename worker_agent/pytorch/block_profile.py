@@ -146,7 +146,8 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
     chain, said = find_chain(model), sharing_of(model)
     cuts = find_cuts(model, said.tensor_plan)
     # What no batch changes tells how many micro-batches pay, and shows in small batches only.
-    few = call.first(max(call.batch // FEWER, 1))
+    # A batch normalisation needs two samples.
+    few = call.first(max(call.batch // FEWER, 2) if call.batch > 2 else 1)
     large, small = (time_blocks(model, chain, each) for each in (call, few))
     own = [list(module.parameters()) for module in chain.values()]
     within = {id(each) for parameters in own for each in parameters}
@@ -234,7 +235,7 @@ def most_shards(model: nn.Module, call: ModelCall, plan: Mapping[str, str] | Non
 
     A model may count its heads in a way that no name tells, and fail with a part of them.
     """
-    few, most = call.first(1), 1
+    few, most = call.first(2), 1
     for count in SHARD_COUNTS:
         try:
             part, cuts = copy.deepcopy(model), cast(Any, plan)
