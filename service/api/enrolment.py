@@ -108,6 +108,8 @@ def store_profile(
     now: datetime,
 ) -> ProfileReply:
     """Store what a machine measured of the model, and say in which layout it starts."""
+    if job.spec.limits.layout_search is None:
+        return ProfileReply(job.spec.layout)
     signature = signature_of(job.spec, app_state.machine_type, job.framework)
     given = StoredProfile(message.profile, message.failure)
     is_new = layout_profiles.record(connection, job.id, job.project, signature, given, now)

@@ -339,7 +339,7 @@ def test_the_leaders_readings_of_the_metric_make_a_thin_learning_curve(
         job = jobs.find(connection, agent.job)
         assert job is not None
         assert (
-            load_knowledge(connection, "local", [job], {job.id: ()}, {})[job.id].metric_history
+            load_knowledge(connection, "local", [job], {job.id: ()}, {}, {})[job.id].metric_history
             == curve
         )
     assert curve == ((1.0, 0.5), (1.2, 0.6), (20.0, 0.8), (20.7, 0.82))

@@ -235,6 +235,7 @@ SAID: dict[str, dict[str, Any]] = {
     "/v1/agent/report": {
         "progress": {"generation": 0, "iteration": 0, "samples": 0, "epochs": 0.0, "metrics": {}}
     },
+    "/v1/agent/profile": {"profile": None, "failure": "it is no model"},
     "/v1/agent/lease": {},
     "/v1/agent/logs": {"printed": 0, "lines": []},
     "/v1/agent/notice": {"reason": "it is taken"},
