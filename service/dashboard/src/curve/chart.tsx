@@ -413,7 +413,10 @@ function Tip(props: { option: Option; curve: Curve; x: number; y: number; width:
 }
 
 export const nameOf = (id: string) =>
-  id.replace(/^k(\d+)-b(\d+)(-.+)?$/, (_, workers, batch, stack = "") => `K=${workers} B=${batch}${stack.replace("-", " ").replaceAll(".", "+").replaceAll("_", " ")}`);
+  id.replace(/^k(\d+)-b(\d+)(?:-(.+))?$/, (_, workers, batch, stack) => `K=${workers} B=${batch}${stack ? ` ${longStack(stack)}` : ""}`);
+
+/** The stack of a point's name: a layout, or a sum of parts. */
+const longStack = (short: string) => (short.startsWith("P=") ? short.replaceAll("_", " ") : short.replaceAll(".", "+"));
 
 function tagsOf(option: Option, curve: Curve, pinned: string | null): string {
   const tags = [
