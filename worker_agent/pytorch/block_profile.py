@@ -50,6 +50,7 @@ from worker_agent.pytorch.stacks.model_call import (
 ITERATIONS = 20
 FEWER = 8  # times fewer samples are timed, too
 WARM_UP_RUNS = 3
+MAX_SECONDS = 60.0  # after which timing ends early: a machine has 15 minutes to say hello
 MAX_STEPS = 10  # within these a model is called twice, and given gradients
 Pass = Literal["forward", "backward"]
 LOOPBACK = "127.0.0.1"
@@ -99,8 +100,11 @@ class BlockProfiler:
         batch = 0 if call is None else batch_of((call.arguments, call.named))
         if call is None:
             print(f"no gradient came to the model in {MAX_STEPS} steps", file=sys.stderr)
-        elif batch < 2:
-            print("the first tensor that the model is given has no two samples", file=sys.stderr)
+        elif batch <= fewest_samples(self.model):
+            more = "two" if fewest_samples(self.model) == 1 else "three"
+            print(
+                f"the first tensor that the model is given has no {more} samples", file=sys.stderr
+            )
         else:
             whole = replace(call, batch=batch)
             found = profile_call(self.model, whole, optimizer)
@@ -135,7 +139,7 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
     """
     chain = find_chain(model)
     # What no batch changes tells how many micro-batches pay, and shows in small batches only.
-    few = call.first(max(call.batch // FEWER, 1))
+    few = call.first(max(call.batch // FEWER, fewest_samples(model)))
     large, small = (time_blocks(model, chain, each) for each in (call, few))
     own = [list(module.parameters()) for module in chain.values()]
     within = {id(each) for parameters in own for each in parameters}
@@ -168,8 +172,18 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
         machine_memory_bytes=memory,
         optimizer_slots=slots,
         optimizer_seconds=seconds,
-        has_batch_statistics=any(isinstance(each, _BatchNorm) for each in model.modules()),
+        has_batch_statistics=has_batch_statistics(model),
     )
+
+
+def has_batch_statistics(model: nn.Module) -> bool:
+    """Whether a part of the model normalises by the samples of its batch."""
+    return any(isinstance(each, _BatchNorm) for each in model.modules())
+
+
+def fewest_samples(model: nn.Module) -> int:
+    """Return how few samples a model can train on: one has no variance."""
+    return 2 if has_batch_statistics(model) else 1
 
 
 def machine_of(model: nn.Module) -> tuple[int, int, float]:
@@ -211,11 +225,15 @@ def parts_of(module: nn.Module) -> Iterator[nn.Module]:
 
 def time_blocks(model: nn.Module, chain: dict[str, nn.Module], call: ModelCall) -> BlockClock:
     """Time what is before the first block, each block, and what is after the last one."""
-    clock = BlockClock(len(chain) + 2)
+    clock, ends_at = BlockClock(len(chain) + 2), time.monotonic() + MAX_SECONDS
     with clock.watching(list(chain.values())), buffers_kept(model):
         for turn in range(WARM_UP_RUNS + ITERATIONS):
             with torch.random.fork_rng(devices_of(model)):
-                clock.run(model, call, is_first=turn == 0, is_counted=turn >= WARM_UP_RUNS)
+                is_late = time.monotonic() > ends_at
+                counted = turn >= WARM_UP_RUNS or is_late
+                clock.run(model, call, is_first=turn == 0, is_counted=counted)
+            if is_late:
+                break
     return clock
 
 
@@ -330,8 +348,10 @@ def measure_optimizer(optimizer: Optimizer) -> tuple[int, float]:
     states = [optimizer.state.get(each, {}) for each in parameters]
     kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
     size = sum(value.numel() for value in kept if value.dim() > 0)
-    took = []
+    took: list[float] = []
     for _ in range(ITERATIONS):
+        if sum(took) > MAX_SECONDS:
+            break
         began = now()
         try:
             optimizer.step()
