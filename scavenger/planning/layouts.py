@@ -188,6 +188,7 @@ def forecast_best(
         most_tried: How many numbers of micro-batches are tried; None for all.
     """
     fits, lacking = [], ""
+    smallest: Layout | None = None
     tried = micro_batches(layout, processes, global_batch)
     for parts in tried if most_tried is None else evenly_chosen(tried, most_tried):
         cut = replace(layout, micro_batches=parts)
@@ -198,8 +199,12 @@ def forecast_best(
         elif why is not None:
             lacking = lacking or why
         else:  # the more parts, the less memory: what is told is the least that is needed
-            lacking = missing_memory(profile, cut, processes, global_batch)
-    return min(fits, key=lambda each: each.seconds) if fits else lacking
+            smallest = cut
+    if fits:
+        return min(fits, key=lambda each: each.seconds)
+    if smallest is None:
+        return lacking
+    return missing_memory(profile, smallest, processes, global_batch)
 
 
 def micro_batches(layout: Layout, processes: int, global_batch: int) -> list[int]:
@@ -218,7 +223,7 @@ def evenly_chosen(values: Sequence[int], most: int) -> list[int]:
     """Return at most so many values, the first, the last and others in even steps.
 
     >>> evenly_chosen([1, 2, 3, 4, 6, 12], 3)
-    [1, 4, 12]
+    [1, 3, 12]
     """
     if len(values) <= most:
         return list(values)
