@@ -436,6 +436,7 @@ class WorkerSpec:
 
 
 MAX_BLOCKS = 256
+MAX_FIGURE = 1e15  # bytes, seconds or processes of a profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,8 +454,42 @@ class ProfileReport:
     failure: Annotated[str, MaxLen(MAX_REFUSAL_LENGTH)] = ""
 
     def __post_init__(self) -> None:
-        if self.profile is not None and len(self.profile.blocks) > MAX_BLOCKS:
-            raise ValueError(f"{len(self.profile.blocks)} blocks, more than {MAX_BLOCKS}")
+        why = None if self.profile is None else objection_to_profile(self.profile)
+        if why is not None:
+            raise ValueError(why)
+
+
+def objection_to_profile(profile: LayoutProfile) -> str | None:
+    """Say why nothing follows from a profile, as of a machine that made it up; None if it does."""
+    if len(profile.blocks) > MAX_BLOCKS:
+        return f"the model has {len(profile.blocks)} blocks, more than {MAX_BLOCKS}"
+    counted = {
+        "blocks": [
+            figure
+            for block in profile.blocks
+            for figure in (
+                *(block.fixed_seconds, block.seconds_per_sample, block.output_bytes),
+                *(block.saved_bytes, block.weight_bytes, block.all_reduces),
+                block.all_reduce_bytes,
+            )
+        ],
+        "links": [
+            figure
+            for link in (profile.inside, profile.across)
+            for figure in (link.latency_seconds, 1 / link.bytes_per_second)
+        ],
+        "machine": [
+            *(profile.processes_per_machine, profile.concurrent_processes, profile.start_seconds),
+            *(profile.optimizer_slots, profile.optimizer_seconds, profile.heads),
+            profile.vocabulary,
+        ],
+    }
+    beyond = [what for what, figures in counted.items() if max(figures) > MAX_FIGURE]
+    if beyond:
+        return f"figures of its {beyond[0]} are beyond {MAX_FIGURE:g}"
+    if not any(block.fixed_seconds + block.seconds_per_sample for block in profile.blocks):
+        return "its blocks take no time"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

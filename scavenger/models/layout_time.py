@@ -190,14 +190,16 @@ class _Pieces:
         best = np.full((count + 1, blocks + 1), np.inf)
         cuts = np.zeros((count + 1, blocks + 1), dtype=np.int64)
         best[0, blocks] = 0.0
+        places = np.arange(blocks)
+        firsts, ends = np.meshgrid(places, places + 1, indexing="ij")
         for behind in range(1, count + 1):  # stages from this one on
-            for first in range(blocks):
-                ends = np.arange(first + 1, blocks + 1)
-                slowest = np.maximum(self._seconds(first, ends), best[behind - 1, ends])
-                if not is_interleaved:
-                    slowest[self._memory([(first, ends)], count - behind) > most] = np.inf
-                chosen = int(slowest.argmin())
-                best[behind, first], cuts[behind, first] = slowest[chosen], ends[chosen]
+            slowest = np.maximum(self._seconds(firsts, ends), best[behind - 1, ends])
+            if not is_interleaved:
+                slowest[self._memory([(firsts, ends)], count - behind) > most] = np.inf
+            slowest[ends <= firsts] = np.inf
+            chosen = slowest.argmin(axis=1)
+            best[behind, :blocks] = slowest[places, chosen]
+            cuts[behind, :blocks] = chosen + 1
         if not np.isfinite(best[count, 0]):
             return None
         edges = [0]
@@ -220,10 +222,12 @@ class _Pieces:
             for number, (first, end) in enumerate(pieces)
         )
 
-    def _seconds(self, first: int, end: int | np.ndarray) -> Floats:
+    def _seconds(self, first: int | np.ndarray, end: int | np.ndarray) -> Floats:
         return np.asarray(self.seconds[end] - self.seconds[first])
 
-    def _memory(self, pieces: Sequence[tuple[int, int | np.ndarray]], stage: int) -> Floats:
+    def _memory(
+        self, pieces: Sequence[tuple[int | np.ndarray, int | np.ndarray]], stage: int
+    ) -> Floats:
         """Return what a process of a stage needs, by where its last piece ends.
 
         Args:

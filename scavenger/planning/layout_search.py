@@ -17,6 +17,7 @@ from scavenger.measurement.layout_profile import LayoutProfile
 from scavenger.models.layout_time import UNCERTAINTY, LayoutForecast, forecast_layout
 from scavenger.planning.layouts import (
     LayoutRange,
+    evenly_chosen,
     first_modules,
     forecast_best,
     missing_memory,
@@ -27,6 +28,8 @@ MAX_SEARCHED = 6  # layouts of one job: each takes two probes to be known
 # Of a normal distribution, the 80 % interval ends at so many standard deviations.
 DEVIATIONS_OF_INTERVAL: Final = 1.2816
 DEVIATION: Final = math.log(UNCERTAINTY) / DEVIATIONS_OF_INTERVAL
+MAX_PARTS_TRIED: Final = 16  # numbers of micro-batches of one layout and batch
+MAX_BATCHES_TRIED: Final = 4  # until one fits the memory
 MAX_FACTOR: Final = 20.0  # a forecast beyond it is no more than "much longer"
 CHECKPOINT_SECONDS: Final = 1.0  # to write and read the state of a change of layout
 
@@ -126,16 +129,16 @@ def _look_at(
     if layout.processes > hosted:
         return f"a machine hosts {hosted} of the {layout.processes} processes of a worker"
     best: LayoutForecast | str = ""
-    for batch in reversed(
-        local_batches[: len(local_batches) // 2 + 1]
-    ):  # the middle one, if it fits
+    smaller = local_batches[len(local_batches) // 2 :: -1]  # the middle one, if it fits
+    for batch in evenly_chosen(smaller, MAX_BATCHES_TRIED):
         best = _best_parts(profile, search, layout, batch)
         if isinstance(best, LayoutForecast):
             break
     if isinstance(best, str):
         return best
     chosen, starts = best.layout, [stage.first for stage in best.stages[1:]]
-    fitting = [batch for batch in local_batches if _forecast(profile, chosen, batch) is not None]
+    descending = reversed(local_batches)
+    most = next(batch for batch in descending if _forecast(profile, chosen, batch) is not None)
     unlimited = replace(profile, machine_memory_bytes=math.inf)
     small, large = (_forecast(unlimited, chosen, local_batches[end]) for end in (0, -1))
     assert small is not None
@@ -144,7 +147,7 @@ def _look_at(
         replace(chosen, cuts=first_modules(profile, starts)),
         small,
         large,
-        math.inf if fitting[-1] == local_batches[-1] else float(fitting[-1]),
+        math.inf if most == local_batches[-1] else float(most),
     )
 
 
@@ -153,7 +156,8 @@ def _best_parts(
 ) -> LayoutForecast | str:
     """Return the layout with the fastest number of micro-batches that fits, or why none does."""
     if search.micro_batches is None or layout.pipeline == 1:
-        return forecast_best(profile, layout, layout.processes, _divisible(layout, batch))
+        most = MAX_PARTS_TRIED
+        return forecast_best(profile, layout, layout.processes, _divisible(layout, batch), most)
     given = replace(layout, micro_batches=search.micro_batches)
     why = profile.objection(given)
     if why is not None:

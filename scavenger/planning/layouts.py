@@ -6,6 +6,8 @@ each. What another beats in time and cost, beyond what either is uncertain by, i
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +17,7 @@ from scavenger.models.layout_time import LayoutForecast, forecast_layout
 from scavenger.models.partition import Layer, Partition, PartitionLimits, partition_chain
 
 GIB = 2**30
+NAME_IN_LAYOUT = re.compile(r"[^\s,+]+")  # + joins the parts of a stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,24 +158,39 @@ def forecast_pipelines(
 def first_modules(profile: LayoutProfile, places: Sequence[int]) -> tuple[str, ...]:
     """Return the names of modules with weights that stages begin with; none where one has none.
 
-    A stage cannot be told to begin with a module without weights: it begins with the next one.
+    A stage cannot be told to begin with a module without weights: it begins with the next one. Nor
+    can a layout say a name with the signs that it is written with.
     """
     named = []
     for place in places:
         later = (b for b in profile.blocks[place:] if b.weight_bytes > 0)
         found = next(later, None)
-        if found is None or found.name in named:
+        if found is None or found.name in named or not NAME_IN_LAYOUT.fullmatch(found.name):
             return ()
         named.append(found.name)
     return tuple(named)
 
 
 def forecast_best(
-    profile: LayoutProfile, layout: Layout, processes: int, global_batch: int
+    profile: LayoutProfile,
+    layout: Layout,
+    processes: int,
+    global_batch: int,
+    most_tried: int | None = None,
 ) -> LayoutForecast | str:
-    """Return a layout with the micro-batches that are fastest, or why none fits."""
+    """Return a layout with the micro-batches that are fastest, or why none fits.
+
+    Args:
+        profile: The model.
+        layout: The layout; its micro-batches do not count.
+        processes: Processes of all workers.
+        global_batch: Samples of an iteration.
+        most_tried: How many numbers of micro-batches are tried; None for all.
+    """
     fits, lacking = [], ""
-    for parts in micro_batches(layout, processes, global_batch):
+    smallest: Layout | None = None
+    tried = micro_batches(layout, processes, global_batch)
+    for parts in tried if most_tried is None else evenly_chosen(tried, most_tried):
         cut = replace(layout, micro_batches=parts)
         why = profile.objection(cut) or cut.objection(processes, global_batch)
         forecast = None if why else forecast_layout(profile, cut, processes, global_batch)
@@ -181,8 +199,12 @@ def forecast_best(
         elif why is not None:
             lacking = lacking or why
         else:  # the more parts, the less memory: what is told is the least that is needed
-            lacking = missing_memory(profile, cut, processes, global_batch)
-    return min(fits, key=lambda each: each.seconds) if fits else lacking
+            smallest = cut
+    if fits:
+        return min(fits, key=lambda each: each.seconds)
+    if smallest is None:
+        return lacking
+    return missing_memory(profile, smallest, processes, global_batch)
 
 
 def micro_batches(layout: Layout, processes: int, global_batch: int) -> list[int]:
@@ -191,7 +213,22 @@ def micro_batches(layout: Layout, processes: int, global_batch: int) -> list[int
         return [1]
     workers = processes // layout.processes
     local, rest = divmod(global_batch, workers * layout.shard)
-    return [parts for parts in range(1, local + 1) if not rest and local % parts == 0] or [1]
+    if rest or not local:
+        return [1]
+    low = [parts for parts in range(1, math.isqrt(local) + 1) if local % parts == 0]
+    return sorted({*low, *(local // parts for parts in low)})
+
+
+def evenly_chosen(values: Sequence[int], most: int) -> list[int]:
+    """Return at most so many values, the first, the last and others in even steps.
+
+    >>> evenly_chosen([1, 2, 3, 4, 6, 12], 3)
+    [1, 3, 12]
+    """
+    if len(values) <= most:
+        return list(values)
+    step = (len(values) - 1) / (most - 1)
+    return [values[round(place * step)] for place in range(most)]
 
 
 def missing_memory(

@@ -88,15 +88,26 @@ def most_local_batch(state: JobState, stack: str) -> int | None:
 def surviving_members(state: JobState, directive: Directive) -> tuple[Member, ...]:
     """Return the members that neither died nor were told to leave, in rank order.
 
-    Those whose process was started again come last, at their new addresses, once they are up.
+    Those whose process was started again come last, at their new addresses, once they are up. Where
+    the others are newcomers without a state, ranks stay as they are: the leader has the checkpoint.
     """
     again = state.restarted_members
     stayed = tuple(
         member for member in directive.members if member.worker not in state.departed_members
     )
     back = {worker.worker: worker for worker in state.ready_workers if worker.worker in again}
-    ranked = (back[member.worker] for member in directive.members if member.worker in back)
-    return (*stayed, *(Member(worker.worker, worker.address) for worker in ranked))
+    found = {name: Member(name, worker.address) for name, worker in back.items()}
+    returned = tuple(found[each.worker] for each in directive.members if each.worker in found)
+    if any(has_state(state, member.worker) for member in stayed):
+        return (*stayed, *returned)
+    rank = {member.worker: place for place, member in enumerate(directive.members)}
+    return tuple(sorted((*stayed, *returned), key=lambda member: rank[member.worker]))
+
+
+def has_state(state: JobState, worker: str) -> bool:
+    """Whether a worker has trained in some generation since its process began."""
+    known = state.worker(worker)
+    return known is not None and known.generation > 0
 
 
 def choose_members(state: JobState, workers: int) -> tuple[Member, ...]:

@@ -242,8 +242,12 @@ def leave_out_unreachable(state: JobState, wanted: WantedConfig) -> Action | Non
     if not members:
         return None
     config = shrink_config(state, directive.config, len(members))
-    why = f"newcomers cannot be reached: going on with {config}"
-    return PublishDirective(next_directive(state, config, members, why, repairs=True), why)
+    # A repair would start the workers again without the state that could not be kept.
+    is_unsaved = directive.layout != "" and not newcomers
+    what = "the leader could not keep its state" if is_unsaved else "newcomers cannot be reached"
+    why = f"{what}: going on with {config}"
+    repairs = not is_unsaved
+    return PublishDirective(next_directive(state, config, members, why, repairs=repairs), why)
 
 
 def launch_missing(state: JobState, wanted: WantedConfig) -> Action | None:

@@ -13,7 +13,7 @@ import pytest
 from scavenger.protocol import Directive, Hello, Member, Progress, Reply, StepReport
 from tests.builders import directive
 from tests.controller_double import LONG, until
-from worker_agent.errors import GenerationBroken
+from worker_agent.errors import GenerationBroken, LayoutChanged
 from worker_agent.frameworks import BatchSlice, ControlFlags, JoinRole, StepSummary
 from worker_agent.rendezvous import rendezvous as meetings
 from worker_agent.rendezvous.rendezvous import _INVITATION, Invitation, StoreRendezvous
@@ -497,3 +497,22 @@ def test_a_member_that_failed_to_hand_over_goes_back_once_none_of_the_new_genera
     assert handing.result(IN_TIME) == CLOCK
     assert places(a) == [(1, 1, 0)]
     assert not a.membership.is_released
+
+
+# Changes of layout.
+
+
+def test_who_leads_in_another_layout_keeps_the_state_when_the_leader_is_gone(
+    hire: Hire, pool: ThreadPoolExecutor
+) -> None:
+    leader, other = hire("a"), hire("b")
+    enter(pool, of(1, leader.me, other.me), leader, other)
+    kept: list[bool] = []
+    other.membership.layout = "P=1 T=1"
+    other.membership.save = lambda: kept.append(True) or True
+    leader.close()
+    other.told(of(2, other.me, layout="P=2 T=1", repairs=True))
+    (recovering,) = go(pool, [other], "recover")
+    with pytest.raises(LayoutChanged, match="P=2 T=1"):
+        recovering.result(IN_TIME)
+    assert kept == [True]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scavenger.layout import Layout
 from worker_agent.supervisor.exit_reason import (
+    ChangesLayout,
     Drained,
     ExitedAfterTraining,
     ExitedByItself,
@@ -108,6 +110,11 @@ def test_an_ending_says_what_happened_and_whether_to_try_again(
 
 def test_a_drained_machine_never_counts_as_a_script_that_failed() -> None:
     assert RunResult(1, "", Drained(1.0, was_killed=False)).to_message("w1").code == -signal.SIGTERM
+
+
+def test_a_machine_that_ends_during_a_change_of_layout_has_not_failed() -> None:
+    left = RunResult(75, "", ChangesLayout(Layout(2)))
+    assert left.to_message("w1").code == -signal.SIGTERM
 
 
 def test_there_are_three_restarts_within_an_hour() -> None:

@@ -1327,6 +1327,26 @@ def test_a_worker_that_started_again_hands_over_nothing_and_comes_last() -> None
     assert (told.repairs, told.handover) == (True, None)
 
 
+def test_a_leader_that_starts_in_another_layout_leads_newcomers_without_a_state() -> None:
+    told = published(
+        snapshot(
+            workers=(worker(1, **BACK), worker(2, generation=0)),
+            directive=directive(2, 128, generation=2, layout="P=1 T=1"),
+        )
+    )
+    assert [member.worker for member in told.members] == ["w1", "w2"]
+
+
+def test_workers_whose_leader_cannot_keep_its_state_are_not_started_again_without_it() -> None:
+    told = published(
+        snapshot(
+            workers=(worker(1, refused=2), worker(2)),
+            directive=directive(2, 128, generation=2, layout="P=2 T=1"),
+        )
+    )
+    assert (told.repairs, told.fence) == (False, 0)
+
+
 MINUTE = timedelta(minutes=1)
 ASKED = {"state": "intended", "provider_id": None}
 PARTED = {"broken": 1}

@@ -60,6 +60,7 @@ ITERATIONS = 20
 SHARD_COUNTS = (2, 4, 8)
 FEWER = 8  # times fewer samples are timed, too
 WARM_UP_RUNS = 3
+MAX_SECONDS = 60.0  # after which timing ends early: a machine has 15 minutes to say hello
 MAX_STEPS = 10  # within these a model is called twice, and given gradients
 Pass = Literal["forward", "backward"]
 LOOPBACK = "127.0.0.1"
@@ -109,8 +110,11 @@ class BlockProfiler:
         batch = 0 if call is None else batch_of((call.arguments, call.named))
         if call is None:
             print(f"no gradient came to the model in {MAX_STEPS} steps", file=sys.stderr)
-        elif batch < 2:
-            print("the first tensor that the model is given has no two samples", file=sys.stderr)
+        elif batch <= fewest_samples(self.model):
+            more = "two" if fewest_samples(self.model) == 1 else "three"
+            print(
+                f"the first tensor that the model is given has no {more} samples", file=sys.stderr
+            )
         else:
             whole = replace(call, batch=batch)
             found = profile_call(self.model, whole, optimizer)
@@ -146,8 +150,7 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
     chain, said = find_chain(model), sharing_of(model)
     cuts = find_cuts(model, said.tensor_plan)
     # What no batch changes tells how many micro-batches pay, and shows in small batches only.
-    # A batch normalisation needs two samples.
-    few = call.first(max(call.batch // FEWER, 2) if call.batch > 2 else 1)
+    few = call.first(max(call.batch // FEWER, fewest_samples(model)))
     large, small = (time_blocks(model, chain, each) for each in (call, few))
     own = [list(module.parameters()) for module in chain.values()]
     within = {id(each) for parameters in own for each in parameters}
@@ -183,7 +186,7 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
         optimizer_slots=slots,
         optimizer_seconds=seconds,
         heads=most_shards(model, call, said.tensor_plan) if cuts else 1,
-        has_batch_statistics=any(isinstance(each, _BatchNorm) for each in model.modules()),
+        has_batch_statistics=has_batch_statistics(model),
         has_own_passes=said.loss is None,
     )
 
@@ -235,7 +238,7 @@ def most_shards(model: nn.Module, call: ModelCall, plan: Mapping[str, str] | Non
 
     A model may count its heads in a way that no name tells, and fail with a part of them.
     """
-    few, most = call.first(2), 1
+    few, most = call.first(fewest_samples(model)), 1
     for count in SHARD_COUNTS:
         try:
             part, cuts = copy.deepcopy(model), cast(Any, plan)
@@ -247,6 +250,16 @@ def most_shards(model: nn.Module, call: ModelCall, plan: Mapping[str, str] | Non
             return most
         most = count
     return most
+
+
+def has_batch_statistics(model: nn.Module) -> bool:
+    """Whether a part of the model normalises by the samples of its batch."""
+    return any(isinstance(each, _BatchNorm) for each in model.modules())
+
+
+def fewest_samples(model: nn.Module) -> int:
+    """Return how few samples a model can train on: one has no variance."""
+    return 2 if has_batch_statistics(model) else 1
 
 
 def machine_of(model: nn.Module) -> tuple[int, int, float]:
@@ -288,11 +301,15 @@ def parts_of(module: nn.Module) -> Iterator[nn.Module]:
 
 def time_blocks(model: nn.Module, chain: dict[str, nn.Module], call: ModelCall) -> BlockClock:
     """Time what is before the first block, each block, and what is after the last one."""
-    clock = BlockClock(len(chain) + 2)
+    clock, ends_at = BlockClock(len(chain) + 2), time.monotonic() + MAX_SECONDS
     with clock.watching(list(chain.values())), buffers_kept(model):
         for turn in range(WARM_UP_RUNS + ITERATIONS):
             with torch.random.fork_rng(devices_of(model)):
-                clock.run(model, call, is_first=turn == 0, is_counted=turn >= WARM_UP_RUNS)
+                is_late = time.monotonic() > ends_at
+                counted = turn >= WARM_UP_RUNS or is_late
+                clock.run(model, call, is_first=turn == 0, is_counted=counted)
+            if is_late:
+                break
     return clock
 
 
@@ -407,8 +424,10 @@ def measure_optimizer(optimizer: Optimizer) -> tuple[int, float]:
     states = [optimizer.state.get(each, {}) for each in parameters]
     kept = [value for state in states for value in state.values() if isinstance(value, Tensor)]
     size = sum(value.numel() for value in kept if value.dim() > 0)
-    took = []
+    took: list[float] = []
     for _ in range(ITERATIONS):
+        if sum(took) > MAX_SECONDS:
+            break
         began = now()
         try:
             optimizer.step()

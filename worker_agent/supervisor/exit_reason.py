@@ -169,10 +169,11 @@ class RunResult:
     def to_message(self, worker: str, *, restarts: bool = False) -> CommandExit:
         """Return the message for the controller.
 
-        A drained command has not failed, so it counts as ended by SIGTERM even if its exit code
-        is another.
+        A drained command has not failed, nor has one that was to go on in another layout, so it
+        counts as ended by SIGTERM even if its exit code is another.
         """
-        code = -signal.SIGTERM if isinstance(self.reason, Drained) else self.code
+        has_left = isinstance(self.reason, Drained | ChangesLayout)
+        code = -signal.SIGTERM if has_left else self.code
         return CommandExit(worker, code, self.tail, self.cause, restarts)
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from scavenger.layout import Layout
 from scavenger.measurement.layout_profile import LAYOUT_PROFILE, LayoutProfile
-from scavenger.protocol import MAX_BLOCKS, ProfileReport
+from scavenger.protocol import ProfileReport, objection_to_profile
 from scavenger.stack import MAX_REFUSAL_LENGTH
 from worker_agent.supervisor.exit_reason import RunResult
 from worker_agent.supervisor.run import TrainingCommand
@@ -33,10 +33,8 @@ def read_report(worker: str, result: RunResult, report: Path) -> ProfileReport:
         said = next((line for line in reversed(result.tail.splitlines()) if line.strip()), "")
         why = f"profiling ended with exit code {result.code}: {said.strip()}"
         return ProfileReport(worker, None, why[:MAX_REFUSAL_LENGTH])
-    if len(found.blocks) > MAX_BLOCKS:
-        why = f"the model has {len(found.blocks)} blocks, more than {MAX_BLOCKS}"
-        return ProfileReport(worker, None, why)
-    return ProfileReport(worker, found)
+    why = objection_to_profile(found) or ""
+    return ProfileReport(worker, None if why else found, why)
 
 
 def read_next_layout(file: Path) -> Layout | None:

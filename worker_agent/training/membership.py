@@ -183,7 +183,8 @@ class Membership:
                 time.sleep(MEMBERSHIP_POLL)
                 continue
             if self._has_other_layout(directive):
-                if self.rank == 0:
+                # The one that leads them then goes on from its own; the leader may be gone.
+                if self.rank == 0 or directive.rank_of(self.worker) == 0:
                     self.save()
                 raise LayoutChanged(directive.layout)
             try:
