@@ -30,6 +30,7 @@ class BlockProfile:
         all_reduce_bytes: Bytes per sample of each of them.
         keeps_whole_gradient: Whether each shard holds the gradient of all its weights, as of an
             embedding of a vocabulary.
+        begins_no_stage: Whether the model cannot be cut before it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class BlockProfile:
     all_reduces: int = 0
     all_reduce_bytes: float = 0.0
     keeps_whole_gradient: bool = False
+    begins_no_stage: bool = False
 
     __pydantic_config__ = NO_OTHER_FIELDS
 
@@ -101,6 +103,8 @@ class LayoutProfile:
         heads: Attention heads of a block, which shards must divide; 1 divides by nothing.
         vocabulary: Rows of the embedding, which shards must divide; 0 without one.
         has_batch_statistics: Whether a batch normalisation sees the samples of a micro-batch only.
+        most_stages: Stages that the model can be cut into; 0 where nothing tells.
+        uncut_reason: Why it cannot be cut into more, in a sentence.
         has_own_passes: Whether the script makes its passes itself, so that no processes can share
             its model before it lets ``job.step`` make them.
     """
@@ -117,6 +121,8 @@ class LayoutProfile:
     heads: int = 1
     vocabulary: int = 0
     has_batch_statistics: bool = False
+    most_stages: int = 0
+    uncut_reason: str = ""
     has_own_passes: bool = False
 
     __pydantic_config__ = NO_OTHER_FIELDS
@@ -128,7 +134,7 @@ class LayoutProfile:
             raise ValueError(f"machine_memory_bytes must be above 0: {self.machine_memory_bytes}")
         require_above_zero(self, "processes_per_machine", "heads")
         require_not_negative(self, "optimizer_slots", "optimizer_seconds", "vocabulary")
-        require_not_negative(self, "concurrent_processes", "start_seconds")
+        require_not_negative(self, "concurrent_processes", "start_seconds", "most_stages")
 
     @property
     def process_memory_bytes(self) -> float:
@@ -141,6 +147,8 @@ class LayoutProfile:
         if count > len(self.blocks):
             kind = "stages" if layout.chunks == 1 else "chunks"
             return f"{len(self.blocks)} blocks cannot be cut into {count} {kind}"
+        if self.most_stages and count > self.most_stages:
+            return self.uncut_reason or f"the model can be cut into {self.most_stages} stages"
         if layout.micro_batches > 1 and self.has_batch_statistics:
             return "a batch normalisation would see the samples of one micro-batch only"
         if shards == 1:

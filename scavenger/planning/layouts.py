@@ -163,7 +163,8 @@ def first_modules(profile: LayoutProfile, places: Sequence[int]) -> tuple[str, .
     """
     named = []
     for place in places:
-        later = (b for b in profile.blocks[place:] if b.weight_bytes > 0)
+        blocks = profile.blocks[place:]
+        later = (b for b in blocks if b.weight_bytes > 0 and not b.begins_no_stage)
         found = next(later, None)
         if found is None or found.name in named or not NAME_IN_LAYOUT.fullmatch(found.name):
             return ()

@@ -160,6 +160,9 @@ def test_a_profile_says_how_many_processes_can_share_the_weights(tmp_path: Path)
     assert (sums["1.0"], sums["1.1"]) == (2, 2)
     assert sums["before"] == 1, "the embedding, which is outside the repeated blocks"
     assert found["heads"] == 4
+    assert (found["most_stages"], found["uncut_reason"][:26]) == (3, "3 blocks cannot be cut int")
+    starts = [b["name"] for b in found["blocks"] if not b.get("begins_no_stage")]
+    assert starts == ["1.0"], "the parts of the sequence are its blocks"
     assert found["start_seconds"] > 0
     assert "has_own_passes" not in found, "job.step makes them"
 
@@ -169,3 +172,5 @@ def test_a_profile_tells_of_a_script_that_makes_its_own_passes(tmp_path: Path) -
     assert run(tmp_path, "--quiet", "--", sys.executable, "train.py").returncode == 0
     found = json.loads((tmp_path / "profile.json").read_text())
     assert found["has_own_passes"]
+    assert found["most_stages"] == 1
+    assert "table.weight is shared by stages 0 and 1" in found["uncut_reason"]

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -31,6 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves
 
+from scavenger.layout import Layout
 from scavenger.measurement.layout_profile import (
     LAYOUT_PROFILE,
     USUAL_LINK,
@@ -39,6 +40,8 @@ from scavenger.measurement.layout_profile import (
     LinkSpeed,
 )
 from worker_agent.errors import UnsupportedModel
+from worker_agent.pytorch.layouts.chain import cut_model, edges_at
+from worker_agent.pytorch.layouts.chain import find_chain as find_parts
 from worker_agent.pytorch.layouts.tensor import (
     KNOWN_PLAN,
     TensorGroup,
@@ -58,6 +61,8 @@ from worker_agent.session import sharing_of
 
 ITERATIONS = 20
 SHARD_COUNTS = (2, 4, 8)
+MOST_STAGES_TRIED = 8  # a search looks for no more
+LONGEST_REASON = 300
 FEWER = 8  # times fewer samples are timed, too
 WARM_UP_RUNS = 3
 MAX_SECONDS = 60.0  # after which timing ends early: a machine has 15 minutes to say hello
@@ -174,6 +179,8 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
                 all_reduce_bytes=large.handed_over[place] / call.batch if sums else 0.0,
             )
         )
+    most_stages, uncut, starts = find_stages(model, optimizer, said.blocks)
+    profiles = [replace(each, begins_no_stage=each.name not in starts) for each in profiles]
     slots, seconds = measure_optimizer(optimizer)
     hosted, at_once, memory = machine_of(model)
     return LayoutProfile(
@@ -187,8 +194,31 @@ def profile_call(model: nn.Module, call: ModelCall, optimizer: Optimizer) -> Lay
         optimizer_seconds=seconds,
         heads=most_shards(model, call, said.tensor_plan) if cuts else 1,
         has_batch_statistics=has_batch_statistics(model),
+        most_stages=most_stages,
+        uncut_reason=uncut,
         has_own_passes=said.loss is None,
     )
+
+
+def find_stages(
+    model: nn.Module, optimizer: Optimizer, blocks: Sequence[Any] | None
+) -> tuple[int, str, frozenset[str]]:
+    """Return how many stages a model can be cut into, why not more, and what one can begin with."""
+    try:
+        chain = find_parts(model, blocks)
+    except Exception as error:  # noqa: BLE001 - a tracer fails in any way, and trains nothing here
+        return 1, f"it cannot be cut: {error}"[:LONGEST_REASON], frozenset()
+    starts = set()
+    for name, _ in model.named_modules():
+        with suppress(UnsupportedModel):
+            edges_at((name,), model, chain)
+            starts.add(name)
+    for count in range(2, MOST_STAGES_TRIED + 1):
+        try:
+            cut_model(model, optimizer, blocks, Layout(count))
+        except UnsupportedModel as error:
+            return count - 1, str(error)[:LONGEST_REASON], frozenset(starts)
+    return MOST_STAGES_TRIED, "", frozenset(starts)
 
 
 def find_cuts(model: nn.Module, plan: Mapping[str, str] | None) -> dict[str, str]:
