@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -202,3 +203,14 @@ def test_members_that_start_again_keep_their_ranks(rows: tuple[WorkerRow, ...]) 
 def test_one_that_holds_the_state_leads_those_that_start_again() -> None:
     told = published(changing(3, back(1), before(2, generation=2), worker(3, generation=0)))
     assert [member.worker for member in told.members] == ["w2", "w3", "w1"]
+
+
+def test_a_change_that_the_leader_refuses_is_asked_for_again_and_never_forced() -> None:
+    refused = changing(2, before(1, refused=2), before(2))
+    told = published(refused)
+    assert (told.layout, told.repairs, told.fence) == (NEXT, False, 0)
+    assert {name: getattr(told, name) for name in PROBED} == PROBED
+    tries = tuple(NOW - timedelta(seconds=s) for s in (50, 40, 31))
+    assert isinstance(plan(replace(refused, published_without_iteration=tries)), PublishDirective)
+    soon = replace(refused, published_at=NOW - timedelta(seconds=1))
+    assert isinstance(plan(soon), Idle)
