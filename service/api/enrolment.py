@@ -78,14 +78,14 @@ def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> Worke
 
 
 def with_layout(
-    connection: Connection, app_state: AppState, job: StoredJob, worker: WorkerSpec, now: datetime
+    connection: Connection, machine_type: str, job: StoredJob, worker: WorkerSpec, now: datetime
 ) -> WorkerSpec:
     """Let a machine start in the layout that its job is in, or profile the model for one."""
     if job.spec.limits.layout_search is None or worker.role != "worker":
         return worker
     known = layout_profiles.of_jobs(connection, [job.id]).get(job.id)
     if known is None:
-        signature = signature_of(job.spec, app_state.machine_type, job.framework)
+        signature = signature_of(job.spec, machine_type, job.framework)
         known = layout_profiles.newest(connection, job.project, signature)
         if known is None:
             return replace(worker, profile=True)
@@ -102,7 +102,7 @@ def with_layout(
 
 def store_profile(
     connection: Connection,
-    app_state: AppState,
+    machine_type: str,
     job: StoredJob,
     message: ProfileReport,
     now: datetime,
@@ -110,7 +110,7 @@ def store_profile(
     """Store what a machine measured of the model, and say in which layout it starts."""
     if job.spec.limits.layout_search is None:
         return ProfileReply(job.spec.layout)
-    signature = signature_of(job.spec, app_state.machine_type, job.framework)
+    signature = signature_of(job.spec, machine_type, job.framework)
     given = StoredProfile(message.profile, message.failure)
     is_new = layout_profiles.record(connection, job.id, job.project, signature, given, now)
     known = layout_profiles.of_jobs(connection, [job.id])[job.id]

@@ -64,7 +64,7 @@ from service.reconciler.orders import (
     obey_resize,
 )
 from service.reconciler.places import is_shortage_reason, next_offer, shortage_reason
-from service.reconciler.repair import repair
+from service.reconciler.repair import repair, with_purpose_of
 from service.reconciler.servers import are_servers_ready, end_late_servers, missing_servers
 from service.reconciler.target import (
     NOISE_SPLIT_EVERY,
@@ -87,6 +87,7 @@ from service.reconciler.timeouts import (
     directive_deliverable_since,
     ignores_standby,
     is_boot_late,
+    regroup_delay,
 )
 from service.state.job_state import JobState
 
@@ -241,13 +242,24 @@ def leave_out_unreachable(state: JobState, wanted: WantedConfig) -> Action | Non
         return Terminate(alive, f"{', '.join(alive)} cannot be reached by the leader")
     if not members:
         return None
+    if directive.layout and not newcomers:
+        return ask_again(state, directive)
     config = shrink_config(state, directive.config, len(members))
-    # A repair would start the workers again without the state that could not be kept.
-    is_unsaved = directive.layout != "" and not newcomers
-    what = "the leader could not keep its state" if is_unsaved else "newcomers cannot be reached"
-    why = f"{what}: going on with {config}"
-    repairs = not is_unsaved
-    return PublishDirective(next_directive(state, config, members, why, repairs=repairs), why)
+    why = f"newcomers cannot be reached: going on with {config}"
+    return PublishDirective(next_directive(state, config, members, why, repairs=True), why)
+
+
+def ask_again(state: JobState, directive: Directive) -> Action | None:
+    """The leader could not keep its state for another layout: ask again, ever more rarely.
+
+    The workers train on meanwhile. A repair would end their processes, and lose what the leader
+    could not keep.
+    """
+    if state.now - (state.published_at or state.now) <= regroup_delay(state):
+        return None
+    why = f"the workers train on, since the leader cannot start again yet: {directive.config} later"
+    again = next_directive(state, directive.config, directive.members, why)
+    return PublishDirective(with_purpose_of(directive, again), why)
 
 
 def launch_missing(state: JobState, wanted: WantedConfig) -> Action | None:

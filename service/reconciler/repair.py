@@ -22,6 +22,7 @@ from service.reconciler.timeouts import (
     FIRST_ITERATION_TIMEOUT,
     has_entry_timed_out,
     has_first_iteration_timed_out,
+    is_boot_late,
     is_fruitless,
     regroup_delay,
 )
@@ -110,22 +111,28 @@ def living_members(state: JobState) -> tuple[WorkerRow, ...]:
 
 def leave_lost_behind(state: JobState, directive: Directive) -> Action | None:
     """Members died: the survivors go on without them, and with those that are back already."""
+    # Before all else: a worker that stands by would go on without what the others have trained.
+    if directive.layout and is_starting_again(state, directive):
+        return Idle(f"waiting for the workers to start again with {directive.layout}")
     survivors = surviving_members(state, directive)
     if not survivors:
         return None
-    if directive.layout and is_starting_again(state, directive):
-        return Idle(f"waiting for the workers to start again with {directive.layout}")
     config = shrink_config(state, directive.config, len(survivors))
     why = f"{loss_reason(state)} with {config}"
     again = next_directive(state, config, survivors, why, repairs=True)
     if not state.lost_members and config == directive.config:  # what they were told still holds
-        again = replace(
-            again,
-            purpose=directive.purpose,
-            split_every=directive.split_every,
-            report_after=directive.report_after,
-        )
+        again = with_purpose_of(directive, again)
     return PublishDirective(again, why)
+
+
+def with_purpose_of(directive: Directive, again: Directive) -> Directive:
+    """Return a Directive that measures what the one before was to measure."""
+    return replace(
+        again,
+        purpose=directive.purpose,
+        split_every=directive.split_every,
+        report_after=directive.report_after,
+    )
 
 
 def is_starting_again(state: JobState, directive: Directive) -> bool:
@@ -135,7 +142,8 @@ def is_starting_again(state: JobState, directive: Directive) -> bool:
     """
     if has_entry_timed_out(state):
         return False
-    gone = (*state.lost_members, *state.released_members)
+    late = [vm.id for vm in state.live_worker_vms if is_boot_late(state, vm)]
+    gone = (*state.lost_members, *state.released_members, *late)
     members = [worker for worker in state.member_workers if worker.worker not in gone]
     if any(worker.generation >= directive.generation for worker in members):
         return False

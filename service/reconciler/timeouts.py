@@ -273,8 +273,10 @@ def has_first_iteration_timed_out(state: JobState) -> bool:
 
 def may_be_fruitless(state: JobState) -> bool:
     """Whether it matters how many Directives in a row bore no iteration."""
-    is_broken = any(worker.broken is not None for worker in state.member_workers)
-    return is_broken or has_entry_timed_out(state) or has_first_iteration_timed_out(state)
+    is_in_doubt = any(
+        worker.broken is not None or worker.refused is not None for worker in state.member_workers
+    )
+    return is_in_doubt or has_entry_timed_out(state) or has_first_iteration_timed_out(state)
 
 
 def is_fruitless(state: JobState) -> bool:

@@ -24,6 +24,7 @@ from service.db.jobs import StoredJob
 from service.db.vms import Vm
 from service.state.loader import load_ordered_job
 from tests.builders import steps
+from tests.crash.processes import Processes
 from tests.crash.scenario import Scenario
 from tests.fakecloud.cloud import FakeCloud, Truth
 from tests.fakecloud.emulator import CloudHabits
@@ -46,12 +47,16 @@ class Agents:
         self.renewed_at: datetime | None = None
         self.measured: set[int] = set()
         self.rows: dict[str, int] = {}
+        self.processes: Processes | None = None
+        if scenario.profile is not None:
+            self.processes = Processes(job, scenario.profile, self.rows)
 
     def memory(self) -> object:
         """Return what the agents remember."""
         return (
             *(self.since, self.whole, self.has_interrupted, self.iteration),
             *(self.renewed_at, sorted(self.measured), self.rows),
+            None if self.processes is None else self.processes.memory(),
         )
 
     def trained(self, now: datetime) -> float:
@@ -77,10 +82,16 @@ class Agents:
         ]
         told = directives.newest(connection, self.job)
         directive = None if told is None else told[0]
+        if self.processes is not None:
+            self.processes.forget([vm.id for _, vm in running])
         for place, (truth, vm) in enumerate(running):
             # Never at one moment, or chance decides which is asked first to lead.
             at = now + place * timedelta.resolution
-            self._report(connection, truth, vm, directive, at)
+            host = truth.description.address
+            if self.processes is None or self.processes.follow(
+                connection, job, vm, host, directive, at
+            ):
+                self._report(connection, truth, vm, directive, at)
         self._renew(connection, running, directive, now)
         self._go_on(connection, job, running, directive, now, may_end=may_end)
 
@@ -126,6 +137,8 @@ class Agents:
         if known[vm.id].generation > 0:
             hello = Hello(vm.id, address, vm.role)
             self.rows[vm.id] = workers.record_hello(connection, self.job, hello, now)
+            if self.processes is not None:
+                self.processes.move(vm.id, address)
 
     def _where(self, vm: Vm, directive: Directive) -> StepReport:
         stack, batch = directive.config.stack, int(directive.config.local_batch)
@@ -196,7 +209,8 @@ class Agents:
         members = {member.worker for member in (*directive.members, *directive.servers)}
         alive = {vm.id for _, vm in running}
         trains = {vm.id for _, vm in running if vm.id in members and vm.state != "ending"}
-        if trains != members:
+        is_formed = self.processes is None or self.processes.is_formed(directive)
+        if trains != members or not is_formed:
             self.since = None
             return
         self.since = self.since or now

@@ -22,7 +22,7 @@ LONGEST = 60.0  # RELIABILITY, P4
 EXACTLY = Decimal("1e-9")  # dollars; bills are sums of floats
 ONCE = (
     *("launch", "probe", "choice", "resize", "order", "succeeded", "cancelled", "failed"),
-    "vm_gone",
+    *("vm_gone", "layouts"),
 )
 
 # A controller that died between a refusal and its row cannot know that there is no machine.
@@ -74,6 +74,8 @@ def facts_of(world: World) -> Facts:
 def objections(world: World, plain: Facts) -> Iterator[str]:
     """Say everything that is wrong at the end of a world, beside the plain story."""
     yield from world.complaints
+    if world.agents.processes is not None:
+        yield from world.agents.processes.mishaps
     found = facts_of(world)
     if not world.is_told():
         yield f"it has not converged after {found.end - plain.end:.0f} s"

@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from scavenger.job.spec import JobSpec
+from scavenger.measurement.layout_profile import (
+    USUAL_LINK,
+    BlockProfile,
+    LayoutProfile,
+    LinkSpeed,
+)
 from scavenger.schemas.jobs import JobPhase
 from scavenger.schemas.orders import OrderKind
 from tests.builders import spec
@@ -36,6 +42,7 @@ class Scenario:
         at_once: How many orders are given together; the later ones may make the others needless.
         speeds: How fast workers compute with stacks, beside eager.
         refused: A stack that every worker refuses after its rehearsal.
+        profile: What the first machine measures of a model whose layout is searched.
     """
 
     name: str
@@ -55,6 +62,7 @@ class Scenario:
     at_once: int = 1
     speeds: Mapping[str, float] = field(default_factory=dict)
     refused: str = ""
+    profile: LayoutProfile | None = None
 
     @property
     def may_be_shorter(self) -> bool:
@@ -102,6 +110,28 @@ ORDERS_IN_PAIRS: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = (
     ("change", {"limits": {"max_cost": "2.5 USD"}}),
 )
 
+# Two processes of a machine may share a model of four blocks. They have one core, so none is faster
+# by what the profile says.
+CUT = "P=2 T=1 C=blocks.2"
+BLOCKS = tuple(BlockProfile(f"blocks.{place}", 0.001, 0.001, 1e3, 1e4, 1e6) for place in range(4))
+PROFILE = LayoutProfile(
+    BLOCKS, LinkSpeed(1e-5, 1e10), USUAL_LINK, processes_per_machine=2, concurrent_processes=1
+)
+LAYOUTS: dict[str, Any] = {
+    **CONTROL,
+    "limits": {
+        "max_cost": "3 USD",
+        "workers": "1..2",
+        "batch": [96],
+        "layout": {"pipeline": "1..2"},
+    },
+}
+LAYOUT_ORDERS: tuple[tuple[OrderKind, Mapping[str, Any]], ...] = (
+    ("resize", {"to": {"workers": 2, "global_batch": 96, "stack": "eager"}}),
+    ("resize", {"to": {"workers": 2, "global_batch": 96, "stack": CUT}}),
+    ("resize", {"to": {"workers": 1, "global_batch": 96, "stack": "eager"}}),
+)
+
 SCENARIOS = (
     Scenario("launch", "2..2", JobPhase.SUCCEEDED),
     Scenario("launch-in-vain", "2..2", JobPhase.SUCCEEDED, faults=TROUBLES),
@@ -137,6 +167,23 @@ SCENARIOS = (
         document={**CONTROL, "stacks": ["eager", "fused", "bf16+fused"], "precision": "any"},
         speeds={"fused": 1.5, "bf16+fused": 3.0},
         refused="bf16+fused",
+    ),
+    Scenario(
+        "layouts",
+        "1..2",
+        JobPhase.SUCCEEDED,
+        document=LAYOUTS,
+        speeds={CUT: 3.0},
+        profile=PROFILE,
+    ),
+    Scenario(
+        "layouts-by-order",
+        "1..2",
+        JobPhase.SUCCEEDED,
+        document=LAYOUTS,
+        speeds={CUT: 3.0},
+        profile=PROFILE,
+        orders=LAYOUT_ORDERS,
     ),
     Scenario("sweep", "1..1", JobPhase.SUCCEEDED, orphans=(1, 5), step=4.0),
 )

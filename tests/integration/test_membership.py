@@ -94,15 +94,23 @@ class Controller:
 class Worker:
     """All of a worker that decides where it belongs."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, layout: str = "") -> None:
         self.controller = Controller()
+        self.can_save, self.saves = True, 0
         self.reporter = Reporter(self.controller, name, lambda _: None)
         self.rendezvous = StoreRendezvous(
             name, HOST, lambda each: self.membership.is_superseded(each)
         )
         self.strategy = Formed(self.rendezvous)
         self.is_leaving = threading.Event()
-        self.membership = Membership(name, self.strategy, self.reporter, self.is_leaving.is_set)
+        self.membership = Membership(
+            name,
+            self.strategy,
+            self.reporter,
+            self.is_leaving.is_set,
+            save=self.save,
+            layout=layout,
+        )
         self.me = Member(name, self.rendezvous.address)
 
     def told(self, told: Directive | None) -> None:
@@ -111,6 +119,10 @@ class Worker:
     def called(self, called: Directive, caller: Member) -> None:
         content = _INVITATION.dump_json(Invitation(called, caller)).decode()
         self.rendezvous.own.set("invitation", content)
+
+    def save(self) -> bool:
+        self.saves += 1
+        return self.can_save
 
     def speaks(self) -> None:
         """Let the reporter speak to the controller."""
@@ -123,7 +135,7 @@ class Worker:
         self.reporter.stop_without_final_report(1.0)
 
 
-Hire = Callable[[str], Worker]
+Hire = Callable[..., Worker]
 
 
 @pytest.fixture
@@ -131,8 +143,8 @@ def hire() -> Iterator[Hire]:
     """Have workers, who are gone in the end."""
     hired: list[Worker] = []
 
-    def hire(name: str) -> Worker:
-        hired.append(Worker(name))
+    def hire(name: str, layout: str = "") -> Worker:
+        hired.append(Worker(name, layout))
         return hired[-1]
 
     yield hire
@@ -426,6 +438,73 @@ def test_when_all_leave_at_once_none_goes_on(hire: Hire, pool: ThreadPoolExecuto
     assert [each.result(IN_TIME) for each in parted] == [CLOCK] * 2
     assert a.membership.is_released
     assert b.membership.is_released
+
+
+# Changes of layout.
+
+WHOLE, CUT = "P=1 T=1", "P=2 T=1"
+
+
+def announce_layout(
+    hire: Hire, pool: ThreadPoolExecutor, *, speaks: bool = False
+) -> tuple[Worker, Worker]:
+    """Have two workers whose leader has announced a generation in another layout."""
+    a, b = hire("a", WHOLE), hire("b", WHOLE)
+    enter(pool, of(1, a.me, b.me, layout=WHOLE), a, b)
+    if speaks:
+        a.speaks()
+    a.membership.announce(of(2, a.me, b.me, layout=CUT))
+    until(lambda: a.membership.announced_generation == 2)
+    return a, b
+
+
+def change_and_end(worker: Worker, generation: int) -> str:
+    """Change to a generation, and end at once if that is in another layout, as a process does."""
+    try:
+        worker.membership.change(generation, CLOCK, PROGRESS)
+    except LayoutChanged as change:
+        worker.close()
+        return change.layout
+    return ""
+
+
+def test_all_start_again_in_a_layout_that_the_leader_announced_once_its_state_is_kept(
+    hire: Hire, pool: ThreadPoolExecutor
+) -> None:
+    a, b = announce_layout(hire, pool)
+    changed = [pool.submit(change_and_end, worker, 2) for worker in (a, b)]
+    assert [each.result(IN_TIME) for each in changed] == [CUT, CUT]
+    assert (a.saves, b.saves) == (1, 0)
+    assert places(a, b) == [(1, 0, 0), (1, 0, 1)]
+    assert len(b.strategy.joined) == 1  # it did not go on without the leader
+
+
+def test_all_stay_in_their_layout_when_the_leader_cannot_keep_its_state(
+    hire: Hire, pool: ThreadPoolExecutor
+) -> None:
+    a, b = announce_layout(hire, pool, speaks=True)
+    a.can_save = False
+    changed = go(pool, (a, b), "change", 2)
+    assert [each.result(IN_TIME) for each in changed] == [CLOCK] * 2
+    assert places(a, b) == [(1, 0, 0), (1, 0, 1)]
+    assert not a.membership.is_newer_generation(2)
+    until(lambda: 2 in a.controller.refused)
+    a.can_save = True
+    a.membership.announce(of(3, a.me, b.me, layout=CUT))  # asked again
+    until(lambda: a.membership.announced_generation == 3)
+    again = [pool.submit(change_and_end, worker, 3) for worker in (a, b)]
+    assert [each.result(IN_TIME) for each in again] == [CUT, CUT]
+
+
+def test_a_newcomer_in_another_layout_starts_again_before_it_takes_part(
+    hire: Hire, pool: ThreadPoolExecutor
+) -> None:
+    worker = hire("a", WHOLE)
+    worker.told(of(1, worker.me, layout=CUT))
+    beginning = pool.submit(worker.membership.begin, TrainingProgress(), PROGRESS)
+    with pytest.raises(LayoutChanged, match="the workers go on with P=2 T=1"):
+        beginning.result(IN_TIME)
+    assert (worker.saves, worker.strategy.joined) == (0, [])
 
 
 # Recovery.

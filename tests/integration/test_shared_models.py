@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from scavenger.layout import PLAIN, Layout
-from tests.conductor import Conductor
+from tests.conductor import Conductor, Start
 from tests.integration.forked import fork
 from tests.integration.shared import (
     SAMPLES,
@@ -26,6 +27,8 @@ from tests.integration.shared import (
     samples,
     start_with,
 )
+from worker_agent.supervisor.layout import read_next_layout
+from worker_agent.training.elastic import EXIT_STARTS_AGAIN
 
 BATCH = 16
 SCRIPT = """
@@ -98,6 +101,7 @@ class SharedJob:
 
     def __init__(self, directory: Path, layout: Layout, optimizer: str, **variables: str) -> None:
         self.directory, self.layout, self.optimizer = directory, layout, optimizer
+        self.changed: dict[int, Layout] = {}  # from which generation on
         self.conductor = Conductor(
             directory,
             ["-c", SCRIPT, optimizer],
@@ -128,7 +132,8 @@ class SharedJob:
                     known = found[row["iteration"]][worker] = row
                 if known["turn"] == row["turn"]:
                     known["weights"] |= row["weights"]
-                    known["layout"] = self.layout
+                    before = [each for each in self.changed if each <= row["turn"][0]]
+                    known["layout"] = self.changed[max(before)] if before else self.layout
         for iteration in sorted(found)[:-1]:  # the last may have been cut short
             newest = max(row["turn"] for row in found[iteration].values())
             yield {w: row for w, row in found[iteration].items() if row["turn"] == newest}
@@ -244,6 +249,68 @@ def test_an_interleaved_pipeline_follows_every_size_of_a_batch(tmp_path: Path) -
         for batch in (16, 10, 6, 5):
             job.train("w0", batch=batch)
     assert Alone("sgd").train(job.iterations()) >= 12
+
+
+def supervised(start: Start) -> WorkerProcesses:
+    """Start a worker as its supervisor does: in the layout it asked for, with its own checkpoints.
+
+    One whose name is that of a file cannot write any.
+    """
+    worker = start.environment["SCAVENGER_WORKER"]
+    following = start.directory / f"{worker}.next"
+    layout = read_next_layout(following) or PLAIN
+    following.unlink(missing_ok=True)
+    ours = {
+        "SCAVENGER_NEXT_LAYOUT": str(following),
+        "SCAVENGER_CHECKPOINTS": str(start.directory / f"{worker}.kept"),
+    }
+    return start_with(layout, fork)(replace(start, environment={**start.environment, **ours}))
+
+
+def test_workers_change_their_layout_at_one_iteration_and_lose_none(tmp_path: Path) -> None:
+    job = SharedJob(tmp_path, PLAIN, "adamw")
+    job.conductor.launch = supervised
+    cut = Layout(2, micro_batches=2)
+    told: dict[str, Any] = {"stack": str(cut), "layout": str(cut)}
+    with job.conductor:
+        first = job.train("w0", "w1", layout=str(PLAIN))
+        job.conductor.order(["w0", "w1"], BATCH, **told)
+        ended = [job.conductor.processes.pop(worker).wait() for worker in ("w0", "w1")]
+        assert ended == [EXIT_STARTS_AGAIN] * 2
+        job.conductor.hellos.clear()
+        again = job.train("w0", "w1", repairs=True, **told)
+        job.changed[again] = cut
+    found = list(job.iterations())
+    assert [set(rows) for rows in found] == [{"w0", "w1"}] * len(found)
+    turns = [row["turn"][0] for rows in found for row in rows.values()]
+    assert set(turns) == {first, again}
+    for worker in ("w0", "w1"):  # no iteration was done twice
+        rows = job.conductor.rows(f"{worker}.0")
+        assert [row["iteration"] for row in rows] == list(range(len(rows)))
+    assert Alone("adamw").train(found) >= 8
+
+
+def test_a_leader_that_cannot_write_a_checkpoint_stays_in_its_layout_and_trains_on(
+    tmp_path: Path,
+) -> None:
+    job = SharedJob(tmp_path, PLAIN, "adamw")
+    job.conductor.launch = supervised
+    (tmp_path / "w0.kept").write_text("no directory")
+    with job.conductor:
+        first = job.train("w0", "w1", layout=str(PLAIN))
+        refused = job.conductor.order(["w0", "w1"], BATCH, stack="P=2 T=1", layout="P=2 T=1")
+        report = job.conductor.wait(
+            lambda: next((r for r in job.conductor.reports if r.refused == refused), None)
+        )
+        reached = report.progress.iteration
+        after = job.conductor.wait(
+            lambda: next(
+                (r for r in job.conductor.reports if r.progress.iteration > reached + 3), None
+            )
+        )
+        assert after.progress.generation == first
+        assert not job.conductor.has_failed()
+    assert Alone("adamw").train(job.iterations()) >= 8
 
 
 def shards_of(row: dict[str, Any], layout: Layout) -> list[list[int]]:

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from scavenger.cluster import ClusterConfig
 from scavenger.job.planning import planning_state
+from scavenger.layout import PLAIN
+from scavenger.measurement.layout_profile import USUAL_LINK, BlockProfile, LayoutProfile
 from scavenger.measurement.steps import StepColumns
-from scavenger.protocol import Directive
+from scavenger.protocol import Directive, Member
 from scavenger.schemas.jobs import JobPhase
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
@@ -73,12 +75,15 @@ class Fate(StrEnum):
     FAILS = "its command fails"
     STAYS = "it works, and never stands by when it is told to"
     CLINGS = "it works, and its command never ends"
+    VANISHES = "it works, and does not come back when it starts again in another layout"
+    STICKS = "it works, and its process does not end for another layout"
 
 
 FRAMEWORKS = ("", "pytorch", "tensorflow")
 MUTE = (Fate.UNGIVEN, Fate.DUMB)
 WARNED = (Fate.RECLAIMED, Fate.LINGERS)
-WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, *WARNED, Fate.STAYS, Fate.CLINGS)
+ODD_CHANGES = (Fate.VANISHES, Fate.STICKS)
+WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, *WARNED, Fate.STAYS, Fate.CLINGS, *ODD_CHANGES)
 ENTERING = (*WORKING, Fate.IDLE, Fate.PARTED)
 
 
@@ -101,6 +106,7 @@ class World:
     probes: tuple[SettledProbe, ...] = ()
     said: list[str] = field(default_factory=list)
     kept: float = 0.0  # epochs of the checkpoint that the last one writes who leaves in time
+    layouts: dict[str, str] = field(default_factory=dict)  # of each worker's process
 
     def see(self) -> JobState:
         seen = snapshot(
@@ -113,7 +119,10 @@ class World:
             probes=self.probes,
             steps=self.columns(),
             knowledge=planning_state(
-                self.job.spec, tuple(p.observation for p in self.probes), None
+                self.job.spec,
+                tuple(p.observation for p in self.probes),
+                None,
+                profile=PROFILE if self.is_searched else None,
             ),
             is_hidden=self.is_hidden,
         )
@@ -121,6 +130,11 @@ class World:
             seen,
             published_without_iteration=tuple(self.told[self.bearing :] if doubts(seen) else ()),
         )
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the layout of workers is."""
+        return self.job.spec.limits.layout_search is not None
 
     @property
     def is_hidden(self) -> bool:
@@ -225,6 +239,9 @@ class World:
             times = {"hello_at": self.now, "seen_at": self.now}
             told = {"worker": one.id, "framework": self.framework}
             self.workers[one.id] = worker(number, **{**quiet, **times, **told})
+            # As it enrolled: in the layout that the job is in.
+            newest = "" if self.directive is None else self.directive.layout
+            self.layouts[one.id] = newest or str(PLAIN)
             return
         if (fate is Fate.DIES and age > DEATH) or one.warned_at is not None:
             self.change(one.id, state="gone", ended_at=self.now)
@@ -238,6 +255,8 @@ class World:
         elif fate is Fate.RESTARTS and age > DEATH:
             if self.workers[one.id].address:
                 self.note(one.id, address="", generation=0, seen_at=self.now)
+        elif not self.workers[one.id].address:
+            self.come_back(one.id, number, fate)
         elif fate is not Fate.SILENT and not (fate is Fate.MUTED and age > DEATH):
             self.speak(one.id, fate)
 
@@ -250,6 +269,8 @@ class World:
             return
         self.note(name, seen_at=self.now)
         told = self.directive
+        if told is not None and told.layout and self.change_layout(name, told, fate):
+            return
         if told is not None and name in told.standby and fate is not Fate.STAYS:
             self.note(name, generation=0, hello_at=self.now)
         if told is None or name not in [member.worker for member in told.members]:
@@ -259,6 +280,25 @@ class World:
         if fate in ENTERING:
             broken = told.generation if fate is Fate.PARTED else None
             self.note(name, generation=told.generation, broken=broken)
+
+    def change_layout(self, name: str, told: Directive, fate: Fate) -> bool:
+        """Whether a worker starts again in another layout, or waits for the others that do."""
+        known = self.workers[name]
+        is_listed = Member(name, known.address) in told.members
+        if self.layouts[name] == told.layout:
+            return told.rank_of(name) is not None and not is_listed
+        if not (is_listed or known.generation > 0):
+            return False
+        if fate is not Fate.STICKS:
+            self.layouts[name] = told.layout
+            self.note(name, address="", generation=0)
+        return True
+
+    def come_back(self, name: str, number: int, fate: Fate) -> None:
+        """The process of a worker that started again says hello, if ever."""
+        if fate is not Fate.VANISHES:
+            address = f"127.0.0.1:{10_000 + 100 * len(self.told) + number}"
+            self.note(name, address=address, hello_at=self.now, seen_at=self.now)
 
     def train(self) -> None:
         """Those who all entered the newest Directive and work finish iterations."""
@@ -294,7 +334,13 @@ def doubts(seen: JobState) -> bool:
 
 LIMITS = {**document()["limits"], "max_cost": "10000 USD"}
 FOR_ONE = {**LIMITS, "max_cost": "855.361 USD"}  # one machine's 99 days, not another's
+LAYOUTS = {**LIMITS, "layout": {"pipeline": "1..2"}}
+CUT = "P=2 T=1 C=blocks.2"
 KINDS = st.sampled_from([{}, {"strategy": {"parameter_server": {"servers": 1}}}])
+BLOCKS = tuple(BlockProfile(f"blocks.{place}", 1e-3, 1e-3, 1e3, 1e4, 1e6) for place in range(4))
+PROFILE = LayoutProfile(
+    BLOCKS, USUAL_LINK, USUAL_LINK, processes_per_machine=2, concurrent_processes=1
+)
 
 
 @given(
@@ -326,6 +372,41 @@ def test_every_job_ends_whose_machines_share_a_fate(fate: Fate) -> None:
     live_through(World([fate], is_measured=True, job=chosen))
     live_through(World([Fate.WORKS, fate, Fate.WORKS], is_measured=True, job=chosen))
     live_through(World([fate], is_measured=False, job=replace(chosen, chosen=None)))
+
+
+@given(
+    fates=st.lists(st.sampled_from(Fate), min_size=2, max_size=6),
+    is_measured=st.booleans(),
+    chosen=st.sampled_from([None, *(ClusterConfig(k, 128, stack=CUT) for k in (1, 2))]),
+    hidden=st.lists(st.booleans(), max_size=12),
+)
+@settings(max_examples=20)
+def test_every_job_that_searches_its_layout_ends_within_its_deadlines(
+    fates: list[Fate], is_measured: bool, chosen: ClusterConfig | None, hidden: list[bool]
+) -> None:
+    made = job(spec=spec(limits=LAYOUTS), phase=JobPhase.PENDING, chosen=chosen)
+    live_through(World(fates, is_measured, made, hidden))
+
+
+@pytest.mark.parametrize("fate", Fate)
+def test_every_job_ends_whose_machines_share_a_fate_as_its_layout_changes(fate: Fate) -> None:
+    searched = job(spec=spec(limits=LAYOUTS), phase=JobPhase.PENDING)
+    chosen = replace(searched, chosen=ClusterConfig(2, 128, stack=CUT))
+    for world in (
+        World([fate], is_measured=True, job=chosen),
+        World([Fate.WORKS, fate, Fate.WORKS], is_measured=True, job=chosen),
+        World([fate, Fate.WORKS], is_measured=True, job=searched),
+    ):
+        live_through(world)
+
+
+def test_workers_start_again_in_the_layout_that_was_chosen() -> None:
+    chosen = ClusterConfig(2, 128, stack=CUT)
+    made = job(spec=spec(limits=LAYOUTS), phase=JobPhase.PENDING, chosen=chosen)
+    world = World([Fate.WORKS], is_measured=True, job=made)
+    live_through(world)
+    assert set(world.layouts.values()) == {CUT}
+    assert any("w1, w2 started again: going on" in line for line in world.said), world.said
 
 
 @pytest.mark.parametrize("objective", ["fastest", "knee", "cheapest"])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
@@ -29,6 +29,7 @@ RENDEZVOUS_POLL = 0.05
 ARRIVAL_TIMEOUT = 10.0  # seconds an invited newcomer has to come
 MAX_LEADER_PAUSE = 60.0  # seconds a leader may sleep between announcing a change and making it
 BARRIER_TIMEOUT = 20.0  # seconds the host waits for the members it expects
+PARTING_TIMEOUT = 5.0  # seconds a host that ends waits for them to have read its decision
 
 DEAD_PEER_CHECK_EVERY = 1.0  # seconds, while a collective waits
 
@@ -136,6 +137,22 @@ class StoreRendezvous:
         if verdict == VOID:
             raise GenerationBroken(f"generation {label} cannot be formed: a member did not come")
 
+    def part(self, directive: Directive, members: Sequence[Member], host: Member) -> None:
+        """Let the host of a barrier end only after the others have read what it decided there.
+
+        They would take it for dead, and repair the generation before without it.
+        """
+        label = generation_label(directive)
+        if host.worker != self.worker:
+            with suppress(OSError):  # it waits no longer
+                self.store_of(host).set(f"parted/{label}/{self.worker}", "")
+            return
+        deadline = time.monotonic() + PARTING_TIMEOUT
+        others = [member for member in members if member.worker != self.worker]
+        while others and time.monotonic() < deadline:
+            others = self._missing(directive, others, "parted")
+            others = [member for member in others if not is_proven_dead(member.address)]
+
     def cancel(self, directive: Directive) -> None:
         """As host, let those that come to the barrier of a generation stay in the one before."""
         self.own.set(f"verdict/{generation_label(directive)}", ABORT)
@@ -202,9 +219,12 @@ class StoreRendezvous:
             if time.monotonic() > deadline or any_proven_dead(missing):
                 raise GenerationBroken(f"{missing[0].worker} was invited and did not come")
 
-    def _missing(self, directive: Directive, members: Sequence[Member]) -> list[Member]:
-        """Wait a moment for members to come here; returns those that have not."""
-        keys = {f"here/{generation_label(directive)}/{member.worker}": member for member in members}
+    def _missing(
+        self, directive: Directive, members: Sequence[Member], what: str = "here"
+    ) -> list[Member]:
+        """Wait a moment for members to say here what they do; returns those that have not."""
+        label = generation_label(directive)
+        keys = {f"{what}/{label}/{member.worker}": member for member in members}
         if self.own.wait(list(keys), RENDEZVOUS_POLL):
             return []
         return [member for key, member in keys.items() if self.own.read(key) is None]

@@ -140,6 +140,7 @@ class Membership:
             )
         members = self.current_directive.members
         self.rendezvous.barrier(directive, members, leader, may_abort=True)
+        self.rendezvous.part(directive, members, leader)
         raise LayoutChanged(directive.layout)
 
     def _stand_by(self, progress: TrainingProgress, message: Progress) -> TrainingProgress:

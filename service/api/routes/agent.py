@@ -90,7 +90,7 @@ def enrol(
         directive = newest_directive(connection, job.id)
         role = vms.role_of(connection, machine.worker)
         worker = worker_spec(job, role, app_state.storage)
-        worker = with_layout(connection, app_state, job, worker, now)
+        worker = with_layout(connection, app_state.machine_type, job, worker, now)
     # Raised after the transaction: the event about the refusal must be kept.
     if not is_first:
         raise ApiProblem("forbidden", f"{machine.worker} has its token already")
@@ -137,7 +137,7 @@ def profile(app_state: State, caller: CurrentWorker, message: ProfileReport) -> 
         job = jobs.find(connection, job_of(connection, caller.worker))
         assert job is not None
         message = replace(message, failure=storable_text(message.failure))
-        reply = store_profile(connection, app_state, job, message, now)
+        reply = store_profile(connection, app_state.machine_type, job, message, now)
         jobs.notify_job_changed(connection, job.id)
         return reply
 
