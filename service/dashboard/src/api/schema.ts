@@ -2710,7 +2710,8 @@ export interface components {
          * @description The processes of one worker are stages of an asynchronous pipeline (PipeDream).
          *
          *     Attributes:
-         *         stages: Processes of each stage, first to last, which take minibatches in turn.
+         *         stages: Processes of each stage, first to last, which take minibatches in turn; ``auto`` for
+         *             those that a profile of the model finds to be fastest.
          *         cuts: Names of the modules that the stages after the first begin with; None to divide by
          *             weights.
          *         vertical_sync: Whether a minibatch uses in all stages weights of the same minibatches, those
@@ -2731,7 +2732,7 @@ export interface components {
              *       1
              *     ]
              */
-            stages: number[];
+            stages: "auto" | number[];
             /**
              * Vertical Sync
              * @default false
