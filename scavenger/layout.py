@@ -218,6 +218,22 @@ class Layout:
             return self.version(0, minibatch) // own * own
         return max(minibatch - self.delay(stage), 0) // own * own
 
+    def versions(self, stage: int) -> int:
+        """Return how many versions of its weights a process of a stage holds at once, at most.
+
+        >>> [Layout(3, replicas=(1, 1, 1)).versions(stage) for stage in range(3)]
+        [3, 2, 1]
+        >>> synced = Layout(3, replicas=(1, 1, 1), vertical_sync=True)
+        >>> [synced.versions(stage) for stage in range(3)]
+        [3, 3, 3]
+        """
+        own, first, full = self.replicas[stage], self.replicas[0], self.delay(0)
+        later = range(0, full + first + own, own)  # minibatches of one process
+        return max(
+            len({v for n in later if (v := self.version(stage, oldest + n)) <= oldest})
+            for oldest in range(full, full + math.lcm(first, own))
+        )
+
     @property
     def staleness(self) -> int:
         """Steps of a stage that the most late gradient of an asynchronous pipeline lacks.

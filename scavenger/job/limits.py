@@ -398,11 +398,6 @@ class Limits(SpecModel):
     @field_validator("process_gib")
     @classmethod
     def _is_divided(cls, memory: float | None, info: ValidationInfo) -> float | None:
-        if memory is not None and "layout" in info.data and info.data["layout"] is None:
-            raise ValueError(
-                "is the memory that layouts share: write layout: auto beside it, or layout: 1 to "
-                "refuse a model that does not fit"
-            )
         layout: LayoutSpec | None = info.data.get("layout")
         if memory is not None and layout is not None and layout.cuts is not None:
             raise ValueError(

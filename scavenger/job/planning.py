@@ -13,7 +13,14 @@ from scavenger.measurement.layout_profile import LayoutProfile
 from scavenger.measurement.profiling import Observation
 from scavenger.models.epochs import Kappa
 from scavenger.planning.constrained_objective import ConstrainedObjective
-from scavenger.planning.layout_search import FoundLayouts, LayoutSearch, find_layouts
+from scavenger.planning.layout_search import (
+    FoundLayouts,
+    LayoutSearch,
+    PipelineSearch,
+    find_layouts,
+    find_pipeline,
+)
+from scavenger.planning.layouts import PipelineForecast
 from scavenger.planning.objective import Objective
 from scavenger.planning.objectives import make_objective
 from scavenger.planning.state import PlanningState, ProbeOverhead
@@ -130,6 +137,8 @@ def exchange_of(spec: JobSpec) -> str:
 
 def layout_of(spec: JobSpec) -> str:
     """Say how processes share the model, as signatures name it: empty where none do."""
+    if spec.pipeline_search is not None:
+        return spec.strategy.name  # of its jobs nothing but the profile is stored
     return "" if spec.layout.is_plain else str(spec.layout).replace("=", "")  # which they quote
 
 
@@ -152,6 +161,23 @@ def _find_layouts(
     profile: LayoutProfile, search: LayoutSearch, local_batches: tuple[int, ...]
 ) -> FoundLayouts:
     return find_layouts(profile, search, local_batches)
+
+
+def pipeline_of(spec: JobSpec, profile: LayoutProfile) -> PipelineForecast | str | None:
+    """Return the asynchronous pipeline that a job is to train in, or why there is none.
+
+    It follows from the arguments alone, so all machines of a job get the same one.
+
+    Returns:
+        None where the document does not leave the stages to a profile.
+    """
+    search = spec.pipeline_search
+    return None if search is None else _find_pipeline(profile, search)
+
+
+@lru_cache(maxsize=1024)  # each machine of a job asks again
+def _find_pipeline(profile: LayoutProfile, search: PipelineSearch) -> PipelineForecast | str:
+    return find_pipeline(profile, search)
 
 
 def framework_of(spec: JobSpec, told: str = "") -> str:

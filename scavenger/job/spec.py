@@ -20,9 +20,12 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     Strict,
+    ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
+from pydantic_core import InitErrorDetails
 
 from scavenger.cluster import ConfigSpace
 from scavenger.errors import PriceMissing
@@ -58,6 +61,8 @@ from scavenger.job.training import (
 )
 from scavenger.layout import Layout
 from scavenger.learning_rate import LearningRateScaling
+from scavenger.planning.layout_search import PipelineSearch
+from scavenger.planning.layouts import GIB
 from scavenger.planning.objectives import plain_objectives
 from scavenger.planning.search.registry import SEARCHES
 from scavenger.pricing import PriceModel, ServerPrice
@@ -408,9 +413,42 @@ class JobSpec(SpecModel):
             _check_servers(price, info.data["strategy"])
         return price
 
+    @model_validator(mode="after")
+    def _uses_memory_of_processes(self) -> JobSpec:
+        if self.limits.process_gib is None or self.profiles_model:
+            return self
+        if isinstance(self.strategy, PipeDreamSpec):
+            way_out = "write strategy: {pipedream: {stages: auto}}, or leave it out"
+        else:
+            way_out = (
+                "write layout: auto beside it, or layout: 1 to refuse a model that does not fit"
+            )
+        problem = InitErrorDetails(
+            type="value_error",
+            loc=("limits", "process_gib"),
+            input=self.limits.process_gib,
+            ctx={"error": ValueError(f"is the memory that layouts share: {way_out}")},
+        )
+        raise ValidationError.from_exception_data("JobSpec", [problem])
+
+    @property
+    def profiles_model(self) -> bool:
+        """Whether a profile of the model says how the processes of a worker share it."""
+        return self.limits.layout_search is not None or self.pipeline_search is not None
+
+    @property
+    def pipeline_search(self) -> PipelineSearch | None:
+        """Which asynchronous pipelines a profile is to compare; None where none is searched."""
+        strategy, limits = self.strategy, self.limits
+        if not isinstance(strategy, PipeDreamSpec) or strategy.stages != "auto":
+            return None
+        memory = None if limits.process_gib is None else limits.process_gib * GIB
+        batch = limits.space.start.global_batch  # of the only configuration
+        return PipelineSearch(batch, memory, strategy.vertical_sync)
+
     @property
     def layout(self) -> Layout:
-        """How the processes of each worker share the model."""
+        """How the processes of each worker share the model, where the document says it."""
         if isinstance(self.strategy, PipeDreamSpec):
             return self.strategy.layout
         return self.limits.layout_of_workers

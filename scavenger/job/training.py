@@ -22,7 +22,7 @@ from pydantic import (
 from scavenger.job.fields import SpecModel, require_value
 from scavenger.job.limits import MAX_STAGES, ModuleName, check_cuts
 from scavenger.job.messages import show_value
-from scavenger.layout import Layout
+from scavenger.layout import PLAIN, Layout
 from scavenger.learning_rate import LearningRateRule
 from scavenger.protocol import ExchangeInterval, LbfgsSettings, TrainingStrategyName
 from scavenger.stack import Stack
@@ -86,11 +86,43 @@ class DownpourSpec(SpecModel):
         return ExchangeInterval(self.n_push, self.n_fetch)
 
 
+_STAGES: TypeAdapter[tuple[int, ...]] = TypeAdapter(tuple[ProcessCount, ...])
+
+
+def _read_stages(value: object) -> Literal["auto"] | tuple[int, ...]:
+    if value == "auto":
+        return "auto"
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"must be auto or the processes of each stage, got {show_value(value)}: write e.g. "
+            "[1, 1]"
+        )
+    stages = _STAGES.validate_python(value)
+    if not 2 <= len(stages) <= MAX_STAGES:
+        raise ValueError(
+            f"{list(stages)} must have 2 to {MAX_STAGES} stages: write e.g. [1, 1], or leave "
+            "strategy out and let limits.workers share the batch"
+        )
+    return stages
+
+
+StagesField = Annotated[
+    Literal["auto"] | tuple[int, ...],
+    PlainValidator(_read_stages, json_schema_input_type=Literal["auto"] | tuple[ProcessCount, ...]),
+    PlainSerializer(
+        lambda stages: stages if stages == "auto" else list(stages),
+        return_type=str | list[int],
+        when_used="json",
+    ),
+]
+
+
 class PipeDreamSpec(SpecModel):
     """The processes of one worker are stages of an asynchronous pipeline (PipeDream).
 
     Attributes:
-        stages: Processes of each stage, first to last, which take minibatches in turn.
+        stages: Processes of each stage, first to last, which take minibatches in turn; ``auto`` for
+            those that a profile of the model finds to be fastest.
         cuts: Names of the modules that the stages after the first begin with; None to divide by
             weights.
         vertical_sync: Whether a minibatch uses in all stages weights of the same minibatches, those
@@ -104,34 +136,32 @@ class PipeDreamSpec(SpecModel):
     priced: ClassVar[bool] = False
     exchange: ClassVar[ExchangeInterval] = ExchangeInterval()
     lbfgs: ClassVar[LbfgsSettings] = LbfgsSettings()
-    stages: tuple[ProcessCount, ...] = Field(examples=["[2, 1]"])
+    stages: StagesField = Field(examples=["[2, 1]"])
     cuts: Annotated[tuple[ModuleName, ...] | None, BeforeValidator(require_value)] = Field(
         None, examples=["[layers.3]"]
     )
     vertical_sync: Annotated[bool, Strict()] = Field(False, examples=["true"])
-
-    @field_validator("stages")
-    @classmethod
-    def _are_a_pipeline(cls, stages: tuple[int, ...]) -> tuple[int, ...]:
-        if not 2 <= len(stages) <= MAX_STAGES:
-            raise ValueError(
-                f"{list(stages)} must have 2 to {MAX_STAGES} stages: write e.g. [1, 1], or leave "
-                "strategy out and let limits.workers share the batch"
-            )
-        return stages
 
     @field_validator("cuts")
     @classmethod
     def _lie_between_stages(
         cls, cuts: tuple[str, ...] | None, info: ValidationInfo
     ) -> tuple[str, ...] | None:
-        if cuts is not None and "stages" in info.data:
-            check_cuts(cuts, len(info.data["stages"]))
+        stages = info.data.get("stages")
+        if cuts is not None and stages == "auto":
+            raise ValueError(
+                "belong to stages that are written down: leave cuts out, or write the processes "
+                "of each stage in place of auto"
+            )
+        if cuts is not None and stages is not None:
+            check_cuts(cuts, len(stages))
         return cuts
 
     @property
     def layout(self) -> Layout:
-        """How the processes of the worker share the model."""
+        """How the processes of the worker share the model; that of one process with ``auto``."""
+        if self.stages == "auto":
+            return PLAIN
         return Layout(
             len(self.stages),
             replicas=self.stages,
@@ -221,7 +251,7 @@ def _read_strategy(value: object) -> TrainingStrategySpec:
         case "pipedream":
             raise ValueError(
                 "pipedream needs the processes of each stage: write e.g. "
-                "{pipedream: {stages: [1, 1]}}"
+                "{pipedream: {stages: [1, 1]}} or {pipedream: {stages: auto}}"
             )
         case dict():
             return _read_choice(value)

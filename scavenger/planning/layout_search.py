@@ -1,4 +1,4 @@
-"""`find_layouts`: which layouts a job's search looks at, from a profile of its model.
+"""`find_layouts`, `find_pipeline`: which layouts a job may use, from a profile of its model.
 
 A layout is one way for a worker to compute a step, as a stack is: it stands in configurations as
 part of the stack, and its two factors on compute are expected from the profile until they are
@@ -15,15 +15,23 @@ from typing import Final
 from scavenger.layout import PLAIN, Layout
 from scavenger.measurement.layout_profile import LayoutProfile
 from scavenger.models.layout_time import UNCERTAINTY, LayoutForecast, forecast_layout
+from scavenger.models.partition import TIE
 from scavenger.planning.layouts import (
+    GIB,
     LayoutRange,
+    PipelineForecast,
+    concurrent,
     evenly_chosen,
     first_modules,
     forecast_best,
+    forecast_pipelines,
+    memory_of_pipeline,
     missing_memory,
 )
 from scavenger.stack import EAGER_NAME, Stack, StackFactors, StackOption
 
+MAX_PIPELINE_PROCESSES = 64  # of the recurrence, whose work grows with their square
+OWN_PASSES: Final = "the script makes its own passes: pass loss= to job.prepare and call job.step"
 MAX_SEARCHED = 6  # layouts of one job: each takes two probes to be known
 # Of a normal distribution, the 80 % interval ends at so many standard deviations.
 DEVIATIONS_OF_INTERVAL: Final = 1.2816
@@ -47,6 +55,21 @@ class LayoutSearch:
     considered: LayoutRange = field(default_factory=LayoutRange)
     micro_batches: int | None = None
     process_memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSearch:
+    """Which asynchronous pipelines (PipeDream) a job may use.
+
+    Attributes:
+        batch: Samples of a minibatch.
+        process_memory_bytes: Memory that each process has; None for what the profile says.
+        vertical_sync: Whether a minibatch uses weights of the same minibatches in all stages.
+    """
+
+    batch: int
+    process_memory_bytes: float | None = None
+    vertical_sync: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +142,81 @@ def find_layouts(
     return FoundLayouts(options, refused, _conclude(kept, beaten, refused))
 
 
+def find_pipeline(profile: LayoutProfile, search: PipelineSearch) -> PipelineForecast | str:
+    """Return the asynchronous pipeline of one machine that ends minibatches fastest.
+
+    Of several that are equally fast it is the one of fewest processes.
+
+    Args:
+        profile: The model, its link inside a machine, and its machines.
+        search: What the job allows.
+
+    Returns:
+        The pipeline, or in words why none is worth its stages.
+    """
+    if profile.has_own_passes:
+        return OWN_PASSES
+    if profile.most_stages == 1:
+        return profile.uncut_reason or "the model cannot be cut into stages"
+    most = min(concurrent(profile), MAX_PIPELINE_PROCESSES)
+    if most < 2:
+        return (
+            "the machine computes with one process at a time, so no stage of an asynchronous "
+            "pipeline would work beside another"
+        )
+    found = _pipelines(profile, search, most)
+    if not found:
+        return _missing_pipeline(profile, search, most)
+    best = found[0]
+    for each in found[1:]:
+        if each.speedup > best.speedup * (1 + TIE):
+            best = each
+    if best.speedup <= 1:
+        return (
+            f"the fastest asynchronous pipeline, {best.partition.shape}, ends {best.speedup:.2f} "
+            "minibatches in the time that one process takes for one"
+        )
+    return best
+
+
+def _missing_pipeline(profile: LayoutProfile, search: PipelineSearch, most: int) -> str:
+    """Say why no pipeline on up to so many processes is worth its stages."""
+    unlimited = replace(profile, machine_memory_bytes=math.inf)
+    beyond = _pipelines(unlimited, replace(search, process_memory_bytes=None), most)
+    if not beyond:
+        return (
+            f"no asynchronous pipeline on up to {most} processes is faster than processes with "
+            "the whole model each"
+        )
+    least = min(beyond, key=lambda each: memory_of_pipeline(profile, each))
+    needed = memory_of_pipeline(profile, least)
+    there = search.process_memory_bytes or profile.machine_memory_bytes / least.partition.machines
+    return (
+        f"no asynchronous pipeline on up to {most} processes fits: of the fastest ones "
+        f"{least.partition.shape} needs least, {needed / GIB:.3g} GiB in a process, which has "
+        f"{there / GIB:.3g} GiB"
+    )
+
+
+def _pipelines(
+    profile: LayoutProfile, search: PipelineSearch, most: int
+) -> tuple[PipelineForecast, ...]:
+    return forecast_pipelines(
+        profile,
+        range(2, most + 1),
+        search.batch,
+        process_memory_bytes=search.process_memory_bytes,
+        vertical_sync=search.vertical_sync,
+    )
+
+
 def _look_at(
     profile: LayoutProfile, search: LayoutSearch, layout: Layout, local_batches: Sequence[int]
 ) -> _Candidate | str:
     """Return a layout with its best micro-batches and cuts, or why there are none."""
     hosted = profile.processes_per_machine
     if layout.processes > 1 and profile.has_own_passes:
-        return "the script makes its own passes: pass loss= to job.prepare and call job.step"
+        return OWN_PASSES
     if layout.processes > hosted:
         return f"a machine hosts {hosted} of the {layout.processes} processes of a worker"
     best: LayoutForecast | str = ""

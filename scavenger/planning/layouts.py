@@ -109,7 +109,12 @@ class PipelineForecast:
 
 
 def forecast_pipelines(
-    profile: LayoutProfile, processes: Sequence[int], batch: int
+    profile: LayoutProfile,
+    processes: Sequence[int],
+    batch: int,
+    *,
+    process_memory_bytes: float | None = None,
+    vertical_sync: bool = False,
 ) -> tuple[PipelineForecast, ...]:
     """Cut a model into the asynchronous pipeline that ends minibatches fastest.
 
@@ -117,10 +122,14 @@ def forecast_pipelines(
         profile: The model, its link inside a machine, and its machines.
         processes: Numbers of processes of one machine that may be used.
         batch: Samples of a minibatch.
+        process_memory_bytes: Memory that each process has; None for its part of the machine's.
+        vertical_sync: Whether minibatches use the first stage's version in all stages, which then
+            hold more versions. The recurrence cuts without it, and what does not fit is left out.
 
     Returns:
-        One for each number of processes that a machine hosts and whose memory holds a pipeline of
-        two stages or more, where that is faster than processes with the whole model each.
+        One for each number of processes that a machine hosts, that compute at once, and whose
+        memory holds a pipeline of two stages or more, where that is faster than processes with the
+        whole model each.
     """
     layers = [
         Layer(
@@ -132,27 +141,46 @@ def forecast_pipelines(
         for block in profile.blocks
     ]
     alone = sum(layer.seconds for layer in layers)
+    usable = [count for count in sorted(set(processes)) if 1 < count <= concurrent(profile)]
+    by_memory: dict[float, list[int]] = {}
+    for count in usable:
+        memory = process_memory_bytes or profile.machine_memory_bytes / count
+        by_memory.setdefault(memory, []).append(count)
     found = []
-    for count in sorted(set(processes)):
-        if not 1 < count <= profile.processes_per_machine:
-            continue
-        limits = PartitionLimits(
-            profile.inside.bytes_per_second,
-            profile.machine_memory_bytes / count,
-            profile.optimizer_slots,
-        )
-        partition = partition_chain(layers, count, limits)[-1]
-        if partition is None or len(partition.stages) == 1:
-            continue
-        stages = partition.stages
-        layout = Layout(
-            len(stages),
-            replicas=tuple(stage.replicas for stage in stages),
-            cuts=first_modules(profile, [stage.first for stage in stages[1:]]),
-        )
-        if layout.cuts:  # else no document can ask for it
-            found.append(PipelineForecast(partition, layout, alone / partition.seconds))
-    return tuple(found)
+    for memory, counts in by_memory.items():  # of which the recurrence finds all at once
+        limits = PartitionLimits(profile.inside.bytes_per_second, memory, profile.optimizer_slots)
+        partitions = partition_chain(layers, counts[-1], limits)
+        for partition in (partitions[count - 1] for count in counts):
+            if partition is None or len(partition.stages) == 1:
+                continue
+            stages = partition.stages
+            layout = Layout(
+                len(stages),
+                replicas=tuple(stage.replicas for stage in stages),
+                cuts=first_modules(profile, [stage.first for stage in stages[1:]]),
+                vertical_sync=vertical_sync,
+            )
+            forecast = PipelineForecast(partition, layout, alone / partition.seconds)
+            # Without cuts no document can ask for it.
+            if layout.cuts and memory_of_pipeline(profile, forecast) <= memory:
+                found.append(forecast)
+    return tuple(sorted(found, key=lambda each: each.partition.machines))
+
+
+def concurrent(profile: LayoutProfile) -> int:
+    """Return how many processes of a machine compute at full speed at once."""
+    hosted = profile.processes_per_machine
+    return min(hosted, profile.concurrent_processes or hosted)
+
+
+def memory_of_pipeline(profile: LayoutProfile, forecast: PipelineForecast) -> float:
+    """Return what the process of an asynchronous pipeline needs that needs most, in bytes."""
+    needed = []
+    for number, stage in enumerate(forecast.partition.stages):
+        weights = sum(b.weight_bytes for b in profile.blocks[stage.first : stage.last + 1])
+        further = forecast.layout.versions(number) - stage.in_flight
+        needed.append(stage.memory_bytes + further * weights)
+    return max(needed)
 
 
 def first_modules(profile: LayoutProfile, places: Sequence[int]) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from scavenger.job.planning import layouts_of, signature_of
+from scavenger.job.planning import layouts_of, pipeline_of, signature_of
 from scavenger.layout import PLAIN, Layout
+from scavenger.planning.layouts import PipelineForecast
 from scavenger.protocol import ProfileReply, ProfileReport, Role, WorkerSpec
 from scavenger.stack import Stack
 from service.api.dependencies import AppState
@@ -20,6 +21,7 @@ from service.db.jobs import StoredJob, record_event
 from service.db.layout_profiles import StoredProfile
 
 ENROLMENT_WINDOW = timedelta(minutes=10)
+EARLIER = "the model was profiled for an earlier job: "
 
 
 def job_of_new_machine(
@@ -81,7 +83,7 @@ def with_layout(
     connection: Connection, machine_type: str, job: StoredJob, worker: WorkerSpec, now: datetime
 ) -> WorkerSpec:
     """Let a machine start in the layout that its job is in, or profile the model for one."""
-    if job.spec.limits.layout_search is None or worker.role != "worker":
+    if not job.spec.profiles_model or worker.role != "worker":
         return worker
     known = layout_profiles.of_jobs(connection, [job.id]).get(job.id)
     if known is None:
@@ -89,11 +91,7 @@ def with_layout(
         known = layout_profiles.newest(connection, job.project, signature)
         if known is None:
             return replace(worker, profile=True)
-        reply = layout_to_start_in(connection, job, known)
-        if layout_profiles.record(connection, job.id, job.project, signature, known, now):
-            why, facts = describe_layouts(job, known, reply)
-            told = f"the model was profiled for an earlier job: {why}"
-            record_event(connection, job.id, now, "layouts", told, facts)
+        record_profile(connection, job, signature, known, now, EARLIER)
     reply = layout_to_start_in(connection, job, known)
     if reply.refusal:  # which it is told once it asks
         return replace(worker, profile=True)
@@ -108,16 +106,36 @@ def store_profile(
     now: datetime,
 ) -> ProfileReply:
     """Store what a machine measured of the model, and say in which layout it starts."""
-    if job.spec.limits.layout_search is None:
+    if not job.spec.profiles_model:
         return ProfileReply(job.spec.layout)
     signature = signature_of(job.spec, machine_type, job.framework)
     given = StoredProfile(message.profile, message.failure)
-    is_new = layout_profiles.record(connection, job.id, job.project, signature, given, now)
+    record_profile(connection, job, signature, given, now)
     known = layout_profiles.of_jobs(connection, [job.id])[job.id]
-    reply = layout_to_start_in(connection, job, known)
-    if is_new:
-        record_event(connection, job.id, now, "layouts", *describe_layouts(job, known, reply))
-    return reply
+    return layout_to_start_in(connection, job, known)
+
+
+def record_profile(
+    connection: Connection,
+    job: StoredJob,
+    signature: str,
+    found: StoredProfile,
+    now: datetime,
+    source: str = "",
+) -> None:
+    """Store the profile of a job that has none, with an event that says what follows from it.
+
+    Args:
+        connection: The database.
+        job: The job.
+        signature: By which later jobs find it.
+        found: The profile.
+        now: The moment.
+        source: Where the profile is from, in words before what follows; empty for this job.
+    """
+    if layout_profiles.record(connection, job.id, job.project, signature, found, now):
+        why, facts = describe_layouts(job, found, layout_to_start_in(connection, job, found))
+        record_event(connection, job.id, now, "layouts", f"{source}{why}", facts)
 
 
 def layout_to_start_in(
@@ -127,6 +145,8 @@ def layout_to_start_in(
     published = directives.newest(connection, job.id)
     if published is not None and published[0].layout:
         return ProfileReply(Layout.parse(published[0].layout))
+    if job.spec.pipeline_search is not None:
+        return pipeline_to_train_in(job, known)
     found = None if known.profile is None else layouts_of(job.spec, known.profile)
     if found is None:
         if job.spec.limits.process_gib is None:
@@ -140,10 +160,37 @@ def layout_to_start_in(
     return ProfileReply(found.options[0].layout)
 
 
+def pipeline_to_train_in(job: StoredJob, known: StoredProfile) -> ProfileReply:
+    """Return the asynchronous pipeline that a job is in from beginning to end."""
+    found = None if known.profile is None else pipeline_of(job.spec, known.profile)
+    if found is None:
+        return ProfileReply(
+            refusal=f"nothing tells which stages are fastest, since {known.failure}: write the "
+            "processes of each stage, e.g. stages: [1, 1], or let the script take 2 steps or more"
+        )
+    if isinstance(found, str):
+        return ProfileReply(
+            refusal=f"{found}: write strategy: all_reduce and limits.layout: auto, or the "
+            "processes of each stage in place of stages: auto"
+        )
+    return ProfileReply(found.layout)
+
+
 def describe_layouts(
     job: StoredJob, known: StoredProfile, reply: ProfileReply
 ) -> tuple[str, dict[str, Any]]:
     """Say what a profile tells of layouts, for an event."""
+    if job.spec.pipeline_search is not None:
+        pipeline = None if known.profile is None else pipeline_of(job.spec, known.profile)
+        if not isinstance(pipeline, PipelineForecast):
+            return reply.refusal, {"layouts": []}
+        layout = pipeline.layout
+        why = (
+            f"the job trains in the asynchronous pipeline {pipeline.partition.shape}, cut at "
+            f"{', '.join(layout.cuts)}, which is expected to be {pipeline.speedup:.3g} times as "
+            "fast as one process"
+        )
+        return why, {"layouts": [str(layout)], "starts": str(layout)}
     found = None if known.profile is None else layouts_of(job.spec, known.profile)
     if found is None:
         why = f"the model was not profiled, so it is shared by no processes: {known.failure}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,26 @@ from tests.bench.example import EXAMPLES
 from tests.controller import Controller
 
 EXAMPLE = EXAMPLES / "digits-pipeline"
+# Few samples and many weights: two copies would average them for longer than they compute.
+WIDE = """
+import torch
+from torch import nn
+import worker_agent
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+inputs = torch.randn(64, 1024)
+targets = inputs.mean(dim=1, keepdim=True)
+model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4)), nn.Linear(1024, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with worker_agent.session() as job:
+    job.prepare(model, optimizer, loss=nn.functional.mse_loss)
+    for indices in job.batches(len(inputs), global_batch=4, epochs=30):
+        optimizer.zero_grad()
+        loss = job.step(inputs[indices], targets[indices])
+        optimizer.step()
+        job.log(loss=loss)
+"""
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -116,3 +137,34 @@ def test_two_workers_change_their_layout_and_lose_no_iteration(controller: Contr
     assert all(each.iterations_lost in (0, None) for each in resizes)
     assert controller.ask("POST", f"/v1/jobs/{job}/actions/cancel").status_code < 300
     assert controller.finished(job).phase is JobPhase.CANCELLED
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="stages need two cores")
+def test_a_job_finds_its_stages_keeps_them_and_ends_where_none_pay(
+    controller: Controller, tmp_path: Path
+) -> None:
+    def wide(**limits: Any) -> str:
+        job = document(
+            model={"key": "wide", "dataset_size": 64},
+            target={"epochs": 30, "at_batch": 4},
+            limits={"max_cost": "1 USD", "workers": 1, "batch": 4, **limits},
+            strategy={"pipedream": {"stages": "auto", "vertical_sync": True}},
+            run={"command": [sys.executable, "-c", WIDE], "directory": str(tmp_path)},
+        )
+        return controller.submit(job)
+
+    first = wide()
+    controller.wait(lambda: controller.job(first).progress.iteration > 20)
+    (found,) = (event for event in controller.events(first) if event.kind == "layouts")
+    layout = Layout.parse(str(found.data["starts"]))
+    assert (layout.is_asynchronous, layout.vertical_sync) == (True, True)
+    assert len(controller.trainers()) == layout.processes
+    controller.trainers()[-1].kill()
+    controller.wait(lambda: any(event.kind == "restart" for event in controller.events(first)))
+    ended = controller.finished(first)
+    assert ended.phase is JobPhase.SUCCEEDED, ended.reason
+    assert ended.progress.metrics["staleness"] == layout.staleness
+    refused = controller.finished(wide(process_gib=0.001))
+    assert refused.phase is JobPhase.FAILED
+    assert refused.progress.iteration == 0
+    assert "in a process, which has 0.001 GiB: write strategy: all_reduce" in refused.reason

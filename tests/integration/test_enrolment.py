@@ -16,9 +16,18 @@ from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
 from sqlalchemy import Engine
 
+from scavenger.layout import PLAIN, Layout
+from scavenger.measurement.layout_profile import (
+    LAYOUT_PROFILE,
+    BlockProfile,
+    LayoutProfile,
+    LinkSpeed,
+)
+from scavenger.planning.layouts import GIB
 from scavenger.protocol import (
     RENEWAL_HEADER,
     EnrolmentReply,
+    ProfileReply,
     Progress,
     Role,
     StepReport,
@@ -66,7 +75,11 @@ class Fleet:
         room.mkdir()
         (room / "HF_TOKEN").write_text("hf_1\n")
         client.put(f"/v1/code/{CODE_SHA256}", content=CODE)
-        answer = client.post("/v1/jobs", json=document(run=RUN))
+        self.submit(run=RUN)
+
+    def submit(self, **changes: Any) -> None:
+        """Submit a job, and launch its first machine."""
+        answer = self.client.post("/v1/jobs", json=document(**changes))
         assert answer.status_code == 201, answer.text
         self.job = answer.json()["id"]
         self.worker = self.launch(1, datetime.now(UTC))
@@ -154,6 +167,76 @@ def test_enrolment_brings_what_the_machine_runs(fleet: Fleet) -> None:
         stall=540.0,
     )
     assert told[server].worker == replace(trainer, role="server", command=(), code=None, setup=())
+
+
+# Two halves that compute as long as each other, and whose weights are slow to average.
+HALVES = LayoutProfile(
+    tuple(BlockProfile(f"layers.{n}", 0.0, 0.01, 100.0, 1e6, GIB / 4) for n in range(2)),
+    inside=LinkSpeed(1e-5, 1e8),
+    across=LinkSpeed(1e-4, 1e8),
+    processes_per_machine=2,
+)
+UNEVEN = replace(HALVES, blocks=(HALVES.blocks[0], replace(HALVES.blocks[1], weight_bytes=0.0)))
+PIPELINE = Layout(2, replicas=(1, 1), cuts=("layers.1",), vertical_sync=True)
+
+
+def enrolled(fleet: Fleet, worker: str = "") -> EnrolmentReply:
+    """Return what a machine of the newest job is told as it enrols."""
+    content = fleet.enrol(worker=worker or fleet.worker).content
+    return TypeAdapter(EnrolmentReply).validate_json(content)
+
+
+def reply_to(fleet: Fleet, profile: LayoutProfile | None, failure: str = "") -> ProfileReply:
+    """Return the answer to what a machine of the newest job has measured."""
+    document = None if profile is None else LAYOUT_PROFILE.dump_python(profile, mode="json")
+    answer = fleet.say("profile", enrolled(fleet).token, profile=document, failure=failure)
+    assert answer.status_code == 200, answer.text
+    return TypeAdapter(ProfileReply).validate_json(answer.content)
+
+
+def submit_pipeline(fleet: Fleet, **limits: Any) -> None:
+    strategy = {"pipedream": {"stages": "auto", "vertical_sync": True}}
+    fleet.submit(strategy=strategy, limits={"workers": 1, "batch": 32, **limits})
+
+
+def test_all_machines_train_in_the_pipeline_that_the_profile_of_the_first_one_speaks_for(
+    fleet: Fleet,
+) -> None:
+    submit_pipeline(fleet)
+    first = enrolled(fleet).worker
+    assert (first.profile, first.layout) == (True, PLAIN)
+    said = (
+        "the job trains in the asynchronous pipeline 1-1, cut at layers.1, which is expected to be "
+        "2 times as fast as one process"
+    )
+    for profile in (HALVES, UNEVEN):  # the first one stays
+        assert reply_to(fleet, profile) == ProfileReply(PIPELINE)
+        assert fleet.told("layouts") == [said]
+    second = enrolled(fleet, fleet.launch(2, datetime.now(UTC))).worker
+    assert (second.profile, second.layout) == (False, PIPELINE)
+    submit_pipeline(fleet)
+    next_job = enrolled(fleet).worker
+    assert (next_job.profile, next_job.layout) == (False, PIPELINE)
+    assert fleet.told("layouts") == [said]
+
+
+@pytest.mark.parametrize(
+    ("profile", "limits", "why"),
+    [
+        (replace(HALVES, concurrent_processes=1), {}, "computes with one process at a time, so no"),
+        (replace(HALVES, inside=LinkSpeed(0.0, 1e12)), {}, "on up to 2 processes is faster than p"),
+        (HALVES, {"process_gib": 0.5}, "1-1 needs least, 0.81 GiB in a process, which has 0.5 Gi"),
+        (None, {}, "nothing tells which stages are fastest, since it takes one step: write the pr"),
+    ],
+)
+def test_a_job_without_a_pipeline_that_pays_hears_why_and_what_to_write(
+    fleet: Fleet, profile: LayoutProfile | None, limits: dict[str, Any], why: str
+) -> None:
+    submit_pipeline(fleet, **limits)
+    reply = reply_to(fleet, profile, "" if profile else "it takes one step")
+    assert why in reply.refusal
+    assert "stages" in reply.refusal.partition(": write ")[2]
+    assert fleet.told("layouts") == [reply.refusal]
 
 
 @dataclass(frozen=True)

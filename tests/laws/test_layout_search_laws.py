@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from functools import lru_cache
@@ -19,8 +20,15 @@ from scavenger.models.layout_time import forecast_layout
 from scavenger.models.performance import PerformanceModel
 from scavenger.offline.simulator.jobs import ModelTruth, SyntheticJob, TimingJitter
 from scavenger.offline.simulator.simulation import ResizeOverheads, SimulationOutcome, simulate
-from scavenger.planning.layout_search import DEVIATION, FoundLayouts, LayoutSearch, find_layouts
-from scavenger.planning.layouts import GIB, LayoutRange
+from scavenger.planning.layout_search import (
+    DEVIATION,
+    FoundLayouts,
+    LayoutSearch,
+    PipelineSearch,
+    find_layouts,
+    find_pipeline,
+)
+from scavenger.planning.layouts import GIB, LayoutRange, PipelineForecast, memory_of_pipeline
 from scavenger.planning.objectives import Cheapest
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.pricing import on_demand_price_model
@@ -144,6 +152,62 @@ def test_parts_cuts_and_machines_are_those_that_a_job_allows() -> None:
     assert found.refused[Layout(4, 1)] == "a machine hosts 2 of the 4 processes of a worker"
     odd = find_layouts(replace(profile, has_batch_statistics=True), LayoutSearch(CHIPS), (8, 64))
     assert all(option.layout.micro_batches == 1 for option in odd.options)
+
+
+def pipeline_of_model(
+    number: int, at_once: int = 0, memory: float | None = None, *, is_synced: bool = False
+) -> PipelineForecast | str:
+    """Return the asynchronous pipeline of a drawn model, whose weights are slow to average."""
+    profile = replace(profile_of(number), inside=LinkSpeed(2e-5, 2e9), concurrent_processes=at_once)
+    return find_pipeline(profile, PipelineSearch(16, memory, is_synced))
+
+
+def test_a_profile_always_has_the_same_pipeline_within_its_machine() -> None:
+    found = 0
+    for number, is_synced in itertools.product(range(40), (False, True)):
+        best = pipeline_of_model(number, is_synced=is_synced)
+        if isinstance(best, str):
+            assert best.startswith("no asynchronous pipeline")
+            continue
+        found += 1
+        layout, stages = best.layout, best.partition.stages
+        assert pipeline_of_model(number, is_synced=is_synced) == best
+        assert layout.vertical_sync == is_synced
+        assert 1 < best.speedup <= layout.processes * (1 + 1e-9)
+        assert layout.processes <= profile_of(number).processes_per_machine
+        in_order = replace(layout, vertical_sync=False)
+        assert [in_order.versions(n) for n in range(len(stages))] == [s.in_flight for s in stages]
+    assert found > 40
+
+
+def test_no_stage_of_a_pipeline_needs_more_memory_than_its_process_has() -> None:
+    smaller = 0
+    for number, is_synced in itertools.product(range(40), (False, True)):
+        best = pipeline_of_model(number, is_synced=is_synced)
+        if isinstance(best, str):
+            continue
+        needed = memory_of_pipeline(profile_of(number), best)
+        assert pipeline_of_model(number, memory=needed, is_synced=is_synced) == best
+        other = pipeline_of_model(number, memory=0.95 * needed, is_synced=is_synced)
+        if not isinstance(other, str):
+            smaller += 1
+            assert memory_of_pipeline(profile_of(number), other) <= 0.95 * needed
+            assert other.speedup <= best.speedup * (1 + 1e-9)
+        assert "needs least" in str(pipeline_of_model(number, memory=1.0, is_synced=is_synced))
+    assert smaller > 10
+
+
+def test_a_pipeline_has_no_more_processes_than_compute_at_once() -> None:
+    for number in range(40):
+        assert "one process at a time" in str(pipeline_of_model(number, at_once=1))
+        hosted, fastest = profile_of(number).processes_per_machine, 1.0
+        for at_once in range(2, hosted + 1):
+            best = pipeline_of_model(number, at_once)
+            if not isinstance(best, str):
+                assert best.layout.processes <= at_once
+                assert best.speedup >= fastest
+                fastest = best.speedup
+        assert pipeline_of_model(number, hosted) == pipeline_of_model(number)
 
 
 def play(number: int, memory: float) -> SimulationOutcome | None:

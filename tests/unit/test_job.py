@@ -14,7 +14,7 @@ from scavenger.job.fields import Bounds, exact_duration, format_price
 from scavenger.job.limits import Limits, MemoryLimit
 from scavenger.job.machine import MachineSpec
 from scavenger.job.parser import ParsedDocument, scan_json, scan_yaml
-from scavenger.job.planning import planning_state
+from scavenger.job.planning import layout_of, planning_state
 from scavenger.job.pricing import (
     InterruptionsSpec,
     MachinePriceSpec,
@@ -39,7 +39,10 @@ from scavenger.job.training import (
     SandblasterSpec,
 )
 from scavenger.job.validation import parse_job, validate_job
+from scavenger.layout import PLAIN
 from scavenger.learning_rate import LearningRateScaling
+from scavenger.planning.layout_search import PipelineSearch
+from scavenger.planning.layouts import GIB
 from scavenger.pricing import (
     Interruptions,
     MachinePrice,
@@ -361,6 +364,25 @@ def test_an_asynchronous_pipeline_is_a_layout(options, layout):
     spec = validate_job(changed(strategy=strategy, limits=ONE))
     assert str(spec.layout) == layout
     assert validate_job(spec.document()) == spec
+
+
+@pytest.mark.parametrize(
+    ("options", "limits", "search"),
+    [
+        ({}, {}, PipelineSearch(64)),
+        ({"vertical_sync": True}, {}, PipelineSearch(64, vertical_sync=True)),
+        ({}, {"process_gib": 2.0}, PipelineSearch(64, process_memory_bytes=2 * GIB)),
+    ],
+)
+def test_a_profile_may_find_the_stages(options, limits, search):
+    strategy = {"pipedream": {"stages": "auto", **options}}
+    spec = validate_job(changed(strategy=strategy, limits=ONE | limits))
+    assert (spec.layout, spec.pipeline_search) == (PLAIN, search)
+    assert spec.profiles_model
+    assert validate_job(spec.document()) == spec
+    written = validate_job(changed(strategy=PIPELINE, limits=ONE))
+    assert not written.profiles_model
+    assert len({layout_of(each) for each in (spec, written, validate_job(changed()))}) == 3
 
 
 def test_a_script_of_tensorflow_may_be_asynchronous():
@@ -705,6 +727,28 @@ SECRET = (
         (
             {"strategy": {"pipedream": {"stages": [2]}}, "limits": ONE},
             "strategy.pipedream.stages: [2] must have 2 to 64 stages: write e.g. [1, 1], or leave",
+        ),
+        (
+            {"strategy": {"pipedream": {"stages": "many"}}, "limits": ONE},
+            "strategy.pipedream.stages: must be auto or the processes of each stage, got "
+            '"many": write e.g. [1, 1]',
+        ),
+        (
+            {"strategy": {"pipedream": {"stages": [1, "one"]}}, "limits": ONE},
+            'strategy.pipedream.stages.1: must be a whole number, got "one": write e.g. 64',
+        ),
+        (
+            {"strategy": {"pipedream": {"stages": "auto", "cuts": ["a"]}}, "limits": ONE},
+            "strategy.pipedream.cuts: belong to stages that are written down: leave cuts out, or "
+            "write the processes of each stage in place of auto",
+        ),
+        (
+            {"strategy": {"pipedream": {"stages": "auto"}}, "limits": {**ONE, "layout": "auto"}},
+            "strategy: pipedream says how the model is cut: leave one of strategy and limits.layo",
+        ),
+        (
+            {"strategy": PIPELINE, "limits": {**ONE, "process_gib": 16.0}},
+            "limits.process_gib: is the memory that layouts share: write strategy: {pipedream: {s",
         ),
         (
             {"strategy": {"pipedream": {"stages": [2, 1], "cuts": ["a", "b"]}}, "limits": ONE},

@@ -100,6 +100,9 @@ def test_an_asynchronous_pipeline_is_proposed_as_the_job_document_writes_it(prof
     document = {"strategy": {"pipedream": {"stages": eight["stages"], "cuts": eight["cuts"]}}}
     spec = validate_job({**JOB, **document})
     assert spec.layout.processes == 8
+    profile.write_text(json.dumps(json.loads(PROFILE) | hosts | {"concurrent_processes": 7}))
+    fewer = json.loads(run(profile, *words, "-o", "json")[1])["pipelines"]
+    assert fewer == [two]
 
 
 def test_a_model_that_fits_no_process_ends_with_the_bytes_that_are_missing(profile: Path) -> None:

@@ -76,6 +76,7 @@ export interface components {
          *         all_reduce_bytes: Bytes per sample of each of them.
          *         keeps_whole_gradient: Whether each shard holds the gradient of all its weights, as of an
          *             embedding of a vocabulary.
+         *         begins_no_stage: Whether the model cannot be cut before it.
          */
         BlockProfile: {
             /**
@@ -88,6 +89,11 @@ export interface components {
              * @default 0
              */
             all_reduces: number;
+            /**
+             * Begins No Stage
+             * @default false
+             */
+            begins_no_stage: boolean;
             /** Fixed Seconds */
             fixed_seconds: number;
             /**
@@ -1770,6 +1776,8 @@ export interface components {
          *         heads: Attention heads of a block, which shards must divide; 1 divides by nothing.
          *         vocabulary: Rows of the embedding, which shards must divide; 0 without one.
          *         has_batch_statistics: Whether a batch normalisation sees the samples of a micro-batch only.
+         *         most_stages: Stages that the model can be cut into; 0 where nothing tells.
+         *         uncut_reason: Why it cannot be cut into more, in a sentence.
          *         has_own_passes: Whether the script makes its passes itself, so that no processes can share
          *             its model before it lets ``job.step`` make them.
          */
@@ -1801,6 +1809,11 @@ export interface components {
             /** Machine Memory Bytes */
             machine_memory_bytes?: number;
             /**
+             * Most Stages
+             * @default 0
+             */
+            most_stages: number;
+            /**
              * Optimizer Seconds
              * @default 0
              */
@@ -1820,6 +1833,11 @@ export interface components {
              * @default 0
              */
             start_seconds: number;
+            /**
+             * Uncut Reason
+             * @default
+             */
+            uncut_reason: string;
             /**
              * Vocabulary
              * @default 0
@@ -2717,7 +2735,8 @@ export interface components {
          * @description The processes of one worker are stages of an asynchronous pipeline (PipeDream).
          *
          *     Attributes:
-         *         stages: Processes of each stage, first to last, which take minibatches in turn.
+         *         stages: Processes of each stage, first to last, which take minibatches in turn; ``auto`` for
+         *             those that a profile of the model finds to be fastest.
          *         cuts: Names of the modules that the stages after the first begin with; None to divide by
          *             weights.
          *         vertical_sync: Whether a minibatch uses in all stages weights of the same minibatches, those
@@ -2738,7 +2757,7 @@ export interface components {
              *       1
              *     ]
              */
-            stages: number[];
+            stages: "auto" | number[];
             /**
              * Vertical Sync
              * @default false
