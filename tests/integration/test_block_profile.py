@@ -100,6 +100,7 @@ def test_a_profile_has_the_blocks_of_the_model_and_its_layouts_follow(tmp_path: 
     [
         (["--", sys.executable, "train.py"], 2, "so nothing was profiled"),
         (["--", sys.executable, "-c", "raise SystemExit(3)"], 3, "exit code 3 before a model"),
+        (["--patience", "0.2", "--", "sleep", "60"], 2, "was killed after 0.2 s, before a model"),
         (["--", "no-such-program"], 127, "cannot start no-such-program"),
         (["--gigabits", "0", "--", "true"], 2, "0 must be above 0"),
         ([], 2, "the training command is missing"),

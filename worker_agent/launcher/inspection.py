@@ -13,7 +13,13 @@ from worker_agent.settings import inherited_environment
 EXIT_NOTHING_WRITTEN, EXIT_NO_COMMAND = 2, 127
 
 
-def inspect(command: Sequence[str], added: Mapping[str, str], report: Path, lacking: str) -> None:
+def inspect(
+    command: Sequence[str],
+    added: Mapping[str, str],
+    report: Path,
+    lacking: str,
+    patience: float | None = None,
+) -> None:
     """Run a command until it has written a report; exit with its code, or 2, if it has not.
 
     Args:
@@ -21,11 +27,18 @@ def inspect(command: Sequence[str], added: Mapping[str, str], report: Path, lack
         added: What to add to its environment.
         report: The file that it writes.
         lacking: What to say if it does not, after how it ended.
+        patience: Seconds after which the command is killed; None to wait for its end.
     """
     try:
         ended = subprocess.run(
-            command, env=instrumented_environment(inherited_environment(), added), check=False
+            command,
+            env=instrumented_environment(inherited_environment(), added),
+            check=False,
+            timeout=patience,
         )
+    except subprocess.TimeoutExpired:
+        print(f"the command was killed after {patience:g} s, {lacking}", file=sys.stderr)
+        sys.exit(EXIT_NOTHING_WRITTEN)
     except OSError as error:
         why = f"cannot start {command[0]}: {error.strerror}. Is it installed, and on the PATH?"
         print(why, file=sys.stderr)

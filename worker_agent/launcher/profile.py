@@ -29,7 +29,7 @@ def profile(arguments: Sequence[str]) -> NoReturn:
     link = LinkSpeed(options.latency_ms / 1e3, options.gigabits * GIGABIT)
     with tempfile.TemporaryDirectory(prefix="scavenger-profile-") as directory:
         report = Path(directory) / "profile.json"
-        inspect(command, {"SCAVENGER_PROFILE": str(report)}, report, NOT_STEPPED)
+        inspect(command, {"SCAVENGER_PROFILE": str(report)}, report, NOT_STEPPED, options.patience)
         found = LAYOUT_PROFILE.validate_json(report.read_bytes())
     found = replace(found, across=link)
     try:
@@ -73,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--latency-ms", type=_positive, default=0.1, help="Latency between machines."
+    )
+    parser.add_argument(
+        "--patience", type=_positive, help="Seconds after which the command is killed."
     )
     parser.add_argument("--quiet", action="store_true", help="Print nothing of the profile.")
     parser.add_argument(

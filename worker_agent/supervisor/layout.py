@@ -16,13 +16,16 @@ from scavenger.stack import MAX_REFUSAL_LENGTH
 from worker_agent.supervisor.exit_reason import RunResult
 from worker_agent.supervisor.run import TrainingCommand
 
+PATIENCE = 400.0  # s: the machine has 15 minutes to say hello, and starts the script twice
+
 log = logging.getLogger(__name__)
 
 
 def profiling_command(command: TrainingCommand, report: Path) -> TrainingCommand:
     """Return the command that profiles the model of a training command, and writes a report."""
     program = (sys.executable, "-m", "worker_agent", "profile", "--quiet", "--out", str(report))
-    return TrainingCommand((*program, "--", *command.arguments), command.directory)
+    limit = ("--patience", str(PATIENCE))
+    return TrainingCommand((*program, *limit, "--", *command.arguments), command.directory)
 
 
 def read_report(worker: str, result: RunResult, report: Path) -> ProfileReport:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -258,7 +259,11 @@ class ElasticSession(JobSession[TrainingStrategy]):
         assert self.settings.next_layout is not None
         log.warning("scavenger: training starts again with %s", layout)
         self._send_final_report(is_clean_exit=False)
-        Path(self.settings.next_layout).write_text(layout)
+        try:
+            Path(self.settings.next_layout).write_text(layout)
+        except OSError as error:  # no exit code may end the job for that: started again, it retries
+            log.warning("scavenger: the next layout cannot be written down: %s", error)
+            os.kill(os.getpid(), signal.SIGKILL)
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
