@@ -1,4 +1,4 @@
-"""Base class and field types of the job document: money, prices, durations and ranges.
+"""Base class and field types of the job document: money, prices, durations, ranges and lists.
 
 Each quantity is a pydantic type: it is read from text with a unit and written back as text that
 reads as the same value.
@@ -13,7 +13,15 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, Strict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Strict,
+    TypeAdapter,
+)
 
 from scavenger.job.messages import show_value
 
@@ -239,3 +247,35 @@ def closest_name(key: object, names: Sequence[str]) -> str | None:
 def literal_type(names: Iterable[str]) -> Any:
     """Return the type of one of these words, for the schema of a field that a registry checks."""
     return Literal.__getitem__(tuple(names))
+
+
+MAX_CONFIGURATIONS = 400
+RangeOrList = Bounds | tuple[int, ...]
+
+
+def read_range_or_list(
+    value: object, numbers: TypeAdapter[list[int]], *, example: str
+) -> RangeOrList:
+    """Read a range, a whole number or a list of them, which comes out ascending."""
+    if isinstance(value, str):
+        bounds = read_range(value, example=example)
+        numbers.validate_python([bounds.low])
+        numbers.validate_python([bounds.high])
+        return bounds
+    if isinstance(value, int) and not isinstance(value, bool):
+        return tuple(numbers.validate_python([value]))
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"must be a range, a whole number or a list of them, got {show_value(value)}: "
+            f"write e.g. {example}"
+        )
+    if not 0 < len(value) <= MAX_CONFIGURATIONS:
+        raise ValueError(f"must list 1 to {MAX_CONFIGURATIONS} whole numbers, got {len(value)}")
+    return tuple(sorted(set(numbers.validate_python(value))))
+
+
+WrittenRangeOrList = PlainSerializer(
+    lambda choice: str(choice) if isinstance(choice, Bounds) else list(choice),
+    return_type=str | list[int],
+    when_used="json",
+)

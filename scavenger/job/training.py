@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from scavenger.job.fields import SpecModel, require_value
-from scavenger.job.limits import MAX_STAGES, ModuleName, check_cuts
+from scavenger.job.layout import MAX_STAGES, ModuleName, check_cuts
 from scavenger.job.messages import show_value
 from scavenger.layout import PLAIN, Layout
 from scavenger.learning_rate import LearningRateRule

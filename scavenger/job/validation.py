@@ -17,7 +17,8 @@ from pydantic_core import ErrorDetails
 
 from scavenger.errors import DocumentProblem, InvalidDocument
 from scavenger.job.fields import SpecModel, closest_name
-from scavenger.job.limits import LayoutSpec, Limits, MemoryLimit
+from scavenger.job.layout import LayoutSpec
+from scavenger.job.limits import Limits, MemoryLimit
 from scavenger.job.machine import MachineSpec
 from scavenger.job.messages import show_value
 from scavenger.job.parser import (
