@@ -2,7 +2,7 @@
 
 A layout is one way for a worker to compute a step, as a stack is: it stands in configurations as
 part of the stack, and its two factors on compute are expected from the profile until they are
-measured. Layouts that fit no process, and those that another surely beats, are not looked at.
+measured. Layouts that fit no process are not looked at; those that another surely beats come last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from scavenger.stack import EAGER_NAME, Stack, StackFactors, StackOption
 
 MAX_PIPELINE_PROCESSES = 64  # of the recurrence, whose work grows with their square
 OWN_PASSES: Final = "the script makes its own passes: pass loss= to job.prepare and call job.step"
-MAX_SEARCHED = 6  # layouts of one job: each takes two probes to be known
+MAX_SEARCHED = 6  # layouts of one job: each takes a probe to be known
 # Of a normal distribution, the 80 % interval ends at so many standard deviations.
 DEVIATIONS_OF_INTERVAL: Final = 1.2816
 DEVIATION: Final = math.log(UNCERTAINTY) / DEVIATIONS_OF_INTERVAL
