@@ -463,6 +463,9 @@ def objection_to_profile(profile: LayoutProfile) -> str | None:
     """Say why nothing follows from a profile, as of a machine that made it up; None if it does."""
     if len(profile.blocks) > MAX_BLOCKS:
         return f"the model has {len(profile.blocks)} blocks, more than {MAX_BLOCKS}"
+    texts = [profile.uncut_reason, *(block.name for block in profile.blocks)]
+    if any(len(text) > MAX_REFUSAL_LENGTH or "\0" in text for text in texts):
+        return f"a name of a block is longer than {MAX_REFUSAL_LENGTH} characters, or holds NUL"
     counted = {
         "blocks": [
             figure

@@ -10,6 +10,7 @@
         ├── CodeUnusable             the user's code cannot be unpacked: the machine ends
         ├── GenerationBroken         a generation's collective failed: wait for a newer Directive
         ├── ChangeAborted            a change was cancelled: continue in the current generation
+        ├── LayoutChanged            the processes share the model in another way: start them again
         ├── StateRefused             it cannot be saved or sent, or does not fit: see the message
         ├── UnsupportedModel         no framework that is loaded has it: the message says what is
         ├── UnsupportedStrategy      the framework lacks it: the message names those it has

@@ -23,7 +23,7 @@ def upgrade():
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
     )
     op.create_index(
-        "layout_profiles_project_signature_at_idx",
+        "ix_layout_profiles_signature",
         "layout_profiles",
         ["project", "signature", "at"],
     )

@@ -423,7 +423,7 @@ layout_profiles = Table(
     Column("profile", JSONB(none_as_null=True)),
     Column("failure", Text, nullable=False),
     moment_column("at", nullable=False),
-    Index(None, "project", "signature", "at"),
+    Index("ix_layout_profiles_signature", "project", "signature", "at"),
 )
 
 # The curve each choice was made from, for ever (a trigger): written by the reconciler.

@@ -254,7 +254,7 @@ def test_models_of_one_project_are_neither_listed_nor_used_in_another(house: Hou
         with house.engine.connect() as connection:
             job = jobs.find(connection, jobs_of[project])
             assert job is not None
-            knowledge = load_knowledge(connection, "local", [job], {job.id: ()}, {})[job.id]
+            knowledge = load_knowledge(connection, "local", [job], {job.id: ()}, {}, {})[job.id]
         return len(answer.json()["models"]), knowledge.stored is not None
 
     assert known("alpha") == (1, True)

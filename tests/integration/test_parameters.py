@@ -166,6 +166,7 @@ CHANGES: dict[str, Any] = {
     "/v1/telemetry/backfill": {"worker": WORKER, "progress": REPORT},
     "/v1/deliveries": {"worker": WORKER, "progress": REPORT},
     "/v1/agent/enrol": {"worker": WORKER, "nonce": "once"},
+    "/v1/agent/profile": {"worker": WORKER, "profile": None, "failure": "it takes one step"},
     "/v1/agent/hello": {"worker": WORKER, "address": ""},
     "/v1/agent/report": {"worker": WORKER, "progress": REPORT},
     "/v1/agent/lease": None,

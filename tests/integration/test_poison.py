@@ -123,6 +123,25 @@ GOOD: Mapping[str, Any] = {
         ]
     },
     "sign_in": {"token": "scv_x"},
+    "profile": {
+        "worker": WORKER,
+        "profile": {
+            "blocks": [
+                {
+                    "name": "layers.0",
+                    "fixed_seconds": 0.001,
+                    "seconds_per_sample": 0.001,
+                    "output_bytes": 256.0,
+                    "saved_bytes": 512.0,
+                    "weight_bytes": 4096.0,
+                }
+            ],
+            "inside": {"latency_seconds": 0.0001, "bytes_per_second": 1e9},
+            "across": {"latency_seconds": 0.0001, "bytes_per_second": 1e9},
+            "uncut_reason": "1 block",
+        },
+        "failure": "",
+    },
     "notice": {"worker": WORKER, "reason": "spot", "ends_at": "2026-01-01T12:02:00Z"},
     "store_log": {
         "worker": WORKER,

@@ -25,6 +25,8 @@ PROFILE = LayoutProfile((BLOCK, BLOCK), LINK, LINK, processes_per_machine=2)
         ({"blocks": (replace(BLOCK, seconds_per_sample=1e308),)}, "figures of its blocks"),
         ({"inside": LinkSpeed(0.0, 1e-300)}, "figures of its links"),
         ({"processes_per_machine": 10**200}, "figures of its machine"),
+        ({"blocks": (replace(BLOCK, name="a\0b"),)}, "or holds NUL"),
+        ({"uncut_reason": "a" * 1001}, "is longer than 1000"),
     ],
 )
 def test_a_profile_that_no_layout_can_follow_from_is_refused(
