@@ -154,6 +154,8 @@ class Directive:
         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
         layout: How the processes of each worker share the model, as ``Layout`` writes it; empty
             where they do as they were started. Workers that do otherwise start again.
+        restarts: Whether that differs from the Directive before, so that the workers start again
+            before they enter this generation.
     """
 
     generation: int
@@ -180,6 +182,7 @@ class Directive:
     correction: float = 1.0
     nan_guard: bool = False
     layout: str = ""
+    restarts: bool = False
 
     def __post_init__(self) -> None:
         if len(self.members) != self.config.workers:

@@ -49,6 +49,7 @@ def next_directive(
         correction=progress_correction(state) if is_settled else 1.0,
         nan_guard=state.job.spec.nan_guard == "on",
         layout=layout_of_workers(state, config),
+        restarts=is_layout_changing(state, config),
     )
 
 
@@ -57,6 +58,18 @@ def layout_of_workers(state: JobState, config: ClusterConfig) -> str:
     if state.job.spec.limits.layout_search is None:
         return ""
     return str(Stack.parse(config.stack).layout)
+
+
+def is_layout_changing(state: JobState, config: ClusterConfig) -> bool:
+    """Whether the workers have to start again before they can train in a configuration.
+
+    That they had to for the Directive before holds as long as none of them has entered it.
+    """
+    before, layout = state.directive, layout_of_workers(state, config)
+    if before is None or "" in (before.layout, layout):
+        return False
+    entered = [worker.generation >= before.generation for worker in state.member_workers]
+    return before.layout != layout or (before.restarts and not any(entered))
 
 
 def progress_correction(state: JobState) -> float:

@@ -242,7 +242,7 @@ def leave_out_unreachable(state: JobState, wanted: WantedConfig) -> Action | Non
         return Terminate(alive, f"{', '.join(alive)} cannot be reached by the leader")
     if not members:
         return None
-    if directive.layout and not newcomers:
+    if directive.restarts and not newcomers:
         return ask_again(state, directive)
     config = shrink_config(state, directive.config, len(members))
     why = f"newcomers cannot be reached: going on with {config}"

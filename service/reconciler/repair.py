@@ -112,7 +112,7 @@ def living_members(state: JobState) -> tuple[WorkerRow, ...]:
 def leave_lost_behind(state: JobState, directive: Directive) -> Action | None:
     """Members died: the survivors go on without them, and with those that are back already."""
     # Before all else: a worker that stands by would go on without what the others have trained.
-    if directive.layout and is_starting_again(state, directive):
+    if directive.restarts and is_starting_again(state, directive):
         return Idle(f"waiting for the workers to start again with {directive.layout}")
     survivors = surviving_members(state, directive)
     if not survivors:

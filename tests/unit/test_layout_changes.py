@@ -12,6 +12,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.protocol import Directive, Member
 from service.db.workers import WorkerRow
 from service.reconciler.actions import Action, Idle, PublishDirective, Terminate
+from service.reconciler.directives import next_directive
 from service.reconciler.plan import plan
 from service.state.job_state import JobState
 from tests.builders import NOW, directive, document, job, snapshot, spec, vm, worker
@@ -42,7 +43,9 @@ def back(number: int, **changes: Any) -> WorkerRow:
 def changing(workers: int, *rows: WorkerRow, **changes: Any) -> JobState:
     """A job whose newest Directive asks for another layout."""
     config = ClusterConfig(workers, 128, stack=NEXT)
-    told = directive(workers, 128, generation=2, config=config, layout=NEXT, **PROBED)
+    told = directive(
+        workers, 128, generation=2, config=config, layout=NEXT, restarts=True, **PROBED
+    )
     chosen = job(spec=SEARCHED, chosen=config, choice="the knee")
     machines = tuple(vm(number) for number in range(1, workers + 1))
     facts: dict[str, Any] = {"vms": machines, "directive": told, "job": chosen, **changes}
@@ -52,6 +55,13 @@ def changing(workers: int, *rows: WorkerRow, **changes: Any) -> JobState:
 def overdue(workers: int, *rows: WorkerRow, **changes: Any) -> JobState:
     """The same, long after the Directive was published."""
     return changing(workers, *rows, published_at=NOW - LONG, **changes)
+
+
+def staying(workers: int, *rows: WorkerRow, **changes: Any) -> JobState:
+    """The same job, whose newest Directive keeps the layout that its workers have."""
+    now = changing(workers, *rows, **changes)
+    assert now.directive is not None
+    return replace(now, directive=replace(now.directive, restarts=False))
 
 
 CHANGES: dict[str, tuple[JobState, type[Action], str]] = {
@@ -146,6 +156,16 @@ CHANGES: dict[str, tuple[JobState, type[Action], str]] = {
         PublishDirective,
         f"w2 started again: going on with K=1 B=128 {NEXT}",
     ),
+    "none is awaited where the layout stays, though not all have entered": (
+        staying(2, before(1), down(2)),
+        PublishDirective,
+        f"w2 started again: going on with K=1 B=128 {NEXT}",
+    ),
+    "nor where a newcomer is lost meanwhile": (
+        staying(2, before(1), down(2), vms=(vm(1), vm(2, **GONE))),
+        PublishDirective,
+        f"lost w2: the survivors go on with K=1 B=128 {NEXT}",
+    ),
     "without a search of layouts none is awaited": (
         snapshot(workers=(down(1), back(2))),
         PublishDirective,
@@ -177,6 +197,20 @@ def test_what_was_told_still_holds_once_all_are_back() -> None:
     told = published(changing(2, back(1), back(2)))
     assert {name: getattr(told, name) for name in PROBED} == PROBED
     assert (told.generation, told.layout, told.repairs, told.handover) == (3, NEXT, True, None)
+
+
+def test_a_directive_says_whether_its_workers_start_again() -> None:
+    entered = before(1, generation=2), before(2, generation=2)
+    for now, layout, restarts in (
+        (changing(2, *entered), NEXT, False),
+        (changing(2, *entered), "eager", True),
+        (changing(2, before(1), before(2)), NEXT, True),  # none has entered the one before
+        (staying(2, before(1), before(2)), NEXT, False),
+    ):
+        assert now.directive is not None
+        config = replace(now.directive.config, stack=layout)
+        told = next_directive(now, config, now.directive.members, "why")
+        assert told.restarts is restarts
 
 
 def test_who_goes_on_without_a_lost_member_trains() -> None:

@@ -1331,7 +1331,7 @@ def test_a_leader_that_starts_in_another_layout_leads_newcomers_without_a_state(
     told = published(
         snapshot(
             workers=(worker(1, **BACK), worker(2, generation=0)),
-            directive=directive(2, 128, generation=2, layout="P=1 T=1"),
+            directive=directive(2, 128, generation=2, layout="P=1 T=1", restarts=True),
         )
     )
     assert [member.worker for member in told.members] == ["w1", "w2"]
@@ -1341,7 +1341,7 @@ def test_workers_whose_leader_cannot_keep_its_state_are_not_started_again_withou
     told = published(
         snapshot(
             workers=(worker(1, refused=2), worker(2)),
-            directive=directive(2, 128, generation=2, layout="P=2 T=1"),
+            directive=directive(2, 128, generation=2, layout="P=2 T=1", restarts=True),
         )
     )
     assert (told.repairs, told.fence) == (False, 0)

@@ -679,6 +679,8 @@ export interface components {
          *         nan_guard: Whether a step does nothing if its averaged gradient is not finite.
          *         layout: How the processes of each worker share the model, as ``Layout`` writes it; empty
          *             where they do as they were started. Workers that do otherwise start again.
+         *         restarts: Whether that differs from the Directive before, so that the workers start again
+         *             before they enter this generation.
          */
         Directive: {
             config: components["schemas"]["ClusterConfig"];
@@ -743,6 +745,11 @@ export interface components {
             repairs: boolean;
             /** Report After */
             report_after: number;
+            /**
+             * Restarts
+             * @default false
+             */
+            restarts: boolean;
             /**
              * Revision
              * @default 0
