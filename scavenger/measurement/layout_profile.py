@@ -148,7 +148,8 @@ class LayoutProfile:
             kind = "stages" if layout.chunks == 1 else "chunks"
             return f"{len(self.blocks)} blocks cannot be cut into {count} {kind}"
         if self.most_stages and count > self.most_stages:
-            return self.uncut_reason or f"the model can be cut into {self.most_stages} stages"
+            tried = f"no more than {self.most_stages} stages were tried"
+            return self.uncut_reason or tried
         if layout.micro_batches > 1 and self.has_batch_statistics:
             return "a batch normalisation would see the samples of one micro-batch only"
         if shards == 1:

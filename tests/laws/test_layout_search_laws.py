@@ -33,6 +33,7 @@ from scavenger.planning.objectives import Cheapest
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.pricing import on_demand_price_model
 from scavenger.stack import EAGER_NAME, StackFactors
+from tests.laws.test_stack_search_laws import share_of_stacks
 
 WORKERS, BATCHES = (1, 2, 4), (32, 64, 128, 256)
 LOCAL_BATCHES = (8, 16, 32, 64, 128, 256)
@@ -261,7 +262,7 @@ def assert_layouts_are_chosen_well(jobs: int) -> None:
     assert median(map(further_probes, trained)) <= 2
     best_alone = [each for each in trained if each.oracle.config.stack == EAGER_NAME]
     assert len(best_alone) >= jobs / 10
-    assert median(map(share_of_layouts, best_alone)) <= 0.01
+    assert median(map(share_of_stacks, best_alone)) <= 0.01
 
 
 def further_probes(outcome: SimulationOutcome) -> int:
@@ -269,16 +270,6 @@ def further_probes(outcome: SimulationOutcome) -> int:
     configs = {each.config for each in outcome.observations}
     first = outcome.intervals[0].config.stack
     return sum(config.stack != first for config in configs)
-
-
-def share_of_layouts(outcome: SimulationOutcome) -> float:
-    """Return the share of a job's cost that went into layouts it does not end with."""
-    spent = [
-        interval.cost
-        for interval in outcome.intervals
-        if interval.config.stack != EAGER_NAME and interval.purpose in ("probe", "pause")
-    ]
-    return sum(spent) / outcome.cost
 
 
 def test_a_layout_costs_little_to_find_and_little_where_none_helps() -> None:
