@@ -555,6 +555,8 @@ class CommandExit:
         cause: What is known of the reason beyond the code, in one sentence; empty when the code
             says all.
         restarts: Whether the supervisor starts the command again on the same machine.
+        failed_layout: Layout that its processes had, if they ended before they had trained in it
+            and the supervisor asks for another; None otherwise.
     """
 
     worker: ShortText
@@ -562,6 +564,7 @@ class CommandExit:
     tail: str
     cause: str = ""
     restarts: bool = False
+    failed_layout: Layout | None = None
 
     @property
     def in_words(self) -> str:
@@ -572,6 +575,18 @@ class CommandExit:
         """
         how = f"exit code {self.code}" if self.code >= 0 else f"killed by {signal_name(-self.code)}"
         return f"{how}: {self.cause}" if self.cause else how
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReply:
+    """What to do after a training command ended.
+
+    Attributes:
+        layout: Layout to start it again in; None where its end is final, or it is started again
+            as it was.
+    """
+
+    layout: Layout | None = None
 
 
 MAX_LINE_LENGTH, MAX_LINES_OF_BATCH = 2000, 500

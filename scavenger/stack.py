@@ -226,6 +226,13 @@ class StackCheck:
     memory_share: Annotated[float, Gt(0), Lt(math.inf)] = 1.0
 
 
+def refused_layouts(checks: Sequence[StackCheck]) -> Mapping[Layout, str]:
+    """Return the layouts that workers could not train in, and why."""
+    refused = {check.stack: check.refusal for check in checks if check.refusal}
+    found = {Stack.parse(name).layout: why for name, why in refused.items()}
+    return {layout: why for layout, why in found.items() if not layout.is_plain}
+
+
 def measured_option(
     name: str, checks: Sequence[StackCheck], noise_scale: float | None
 ) -> StackOption | None:

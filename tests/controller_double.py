@@ -14,11 +14,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from scavenger.layout import Layout
 from scavenger.protocol import (
     RENEWAL_HEADER,
     CommandExit,
     EnrolmentReply,
     EnrolmentRequest,
+    ExitReply,
     InterruptionNotice,
     LogBatch,
     Reply,
@@ -60,6 +62,8 @@ class ControllerDouble:
         self.asked: list[float] = []
         self.exits: list[CommandExit] = []
         self.restarts: list[CommandExit] = []
+        self.failed: list[CommandExit] = []
+        self.layouts: list[Layout] = []  # in which commands go on that failed in another
         self.notices: list[InterruptionNotice] = []
         self.logs: list[LogBatch] = []
         self.heard_at = 0.0
@@ -128,8 +132,12 @@ class ControllerDouble:
         assert path == "/v1/agent/exit"
         ending = TypeAdapter(CommandExit).validate_json(content)
         self.heard_at = time.monotonic()
-        (self.restarts if ending.restarts else self.exits).append(ending)
-        return b"null"
+        if ending.failed_layout is None:
+            (self.restarts if ending.restarts else self.exits).append(ending)
+            return TypeAdapter(ExitReply).dump_json(ExitReply())
+        self.failed.append(ending)
+        other = self.layouts.pop(0) if self.layouts else None
+        return TypeAdapter(ExitReply).dump_json(ExitReply(other))
 
     def _handler(controller) -> type[BaseHTTPRequestHandler]:  # noqa: N805
         class Handler(BaseHTTPRequestHandler):

@@ -24,6 +24,7 @@ from scavenger.protocol import (
     CommandExit,
     EnrolmentReply,
     EnrolmentRequest,
+    ExitReply,
     Hello,
     InterruptionNotice,
     LogBatch,
@@ -47,7 +48,7 @@ UNAVAILABLE, BUCKET_PROBLEM = 503, "bucket_unavailable"
 
 _HELLO = TypeAdapter(Hello)
 _REPORT = TypeAdapter(StepReport)
-_EXIT = TypeAdapter(CommandExit)
+_EXIT, _EXIT_REPLY = TypeAdapter(CommandExit), TypeAdapter(ExitReply)
 _NOTICE = TypeAdapter(InterruptionNotice)
 _LOG = TypeAdapter(LogBatch)
 _WORKER = TypeAdapter(dict[str, str])
@@ -104,9 +105,9 @@ class ControllerClient:
         """Renew the lease of this machine; it is counted from before this call."""
         return _parse(_LEASE, self._post("lease", _WORKER.dump_json({"worker": worker})))
 
-    def exit(self, message: CommandExit) -> None:
-        """Report that the training command ended."""
-        self._post("exit", _EXIT.dump_json(message))
+    def exit(self, message: CommandExit) -> ExitReply:
+        """Report that the training command ended; the reply may say how to start it again."""
+        return _parse(_EXIT_REPLY, self._post("exit", _EXIT.dump_json(message)))
 
     def notice(self, message: InterruptionNotice) -> None:
         """Report that the cloud will take this machine back."""

@@ -26,7 +26,7 @@ from scavenger.planning.objectives import make_objective
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import DEFAULT_FRAMEWORK, StoredModel, make_signature
 from scavenger.protocol import StopAtMetric, StopAtProgress
-from scavenger.stack import StackCheck, measured_option
+from scavenger.stack import StackCheck, StackOption, measured_option, refused_layouts
 
 
 def planning_state(
@@ -156,6 +156,19 @@ def layouts_of(spec: JobSpec, profile: LayoutProfile) -> FoundLayouts | None:
     return _find_layouts(profile, search, tuple(sorted(parts)))
 
 
+def usable_layouts(
+    spec: JobSpec, checks: Sequence[StackCheck], profile: LayoutProfile
+) -> tuple[StackOption, ...]:
+    """Return the layouts that a job's search looks at and no worker failed in, the best first.
+
+    There are none where it searches none.
+    """
+    found, refused = layouts_of(spec, profile), refused_layouts(checks)
+    if found is None:
+        return ()
+    return tuple(option for option in found.options if option.layout not in refused)
+
+
 @lru_cache(maxsize=1024)  # every tick and every page asks for every job
 def _find_layouts(
     profile: LayoutProfile, search: LayoutSearch, local_batches: tuple[int, ...]
@@ -201,9 +214,9 @@ def usable_space(
 
     Where layouts are searched they are the stacks, those that the model's profile speaks for.
     """
-    found = None if profile is None else layouts_of(spec, profile)
-    if found is not None:
-        return replace(spec.space, stacks=found.options) if found.options else spec.space
+    layouts = () if profile is None else usable_layouts(spec, checks, profile)
+    if layouts:
+        return replace(spec.space, stacks=layouts)
     if not checks:
         return spec.space
     settled = [o.indicators.noise_scale for o in observations if o.has_settled_noise]

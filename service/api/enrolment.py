@@ -8,15 +8,15 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from scavenger.job.planning import layouts_of, pipeline_of, signature_of
+from scavenger.job.planning import layouts_of, pipeline_of, signature_of, usable_layouts
 from scavenger.layout import PLAIN, Layout
 from scavenger.planning.layouts import PipelineForecast
 from scavenger.protocol import ProfileReply, ProfileReport, Role, WorkerSpec
-from scavenger.stack import Stack
+from scavenger.stack import MAX_REFUSAL_LENGTH, Stack, StackCheck, refused_layouts
 from service.api.dependencies import AppState
 from service.api.problems import ApiProblem
 from service.clouds.storage import CheckpointStorage, checkpoint_settings
-from service.db import directives, jobs, layout_profiles, vms
+from service.db import directives, jobs, layout_profiles, measurements, vms
 from service.db.jobs import StoredJob, record_event
 from service.db.layout_profiles import StoredProfile
 
@@ -143,8 +143,11 @@ def layout_to_start_in(
 ) -> ProfileReply:
     """Return the layout that a job is in, or else the one that its profile speaks for."""
     published = directives.newest(connection, job.id)
+    checks = measurements.stack_checks_of_jobs(connection, [job.id])[job.id]
     if published is not None and published[0].layout:
-        return ProfileReply(Layout.parse(published[0].layout))
+        current = Layout.parse(published[0].layout)
+        if current not in refused_layouts(checks):
+            return ProfileReply(current)
     if job.spec.pipeline_search is not None:
         return pipeline_to_train_in(job, known)
     found = None if known.profile is None else layouts_of(job.spec, known.profile)
@@ -157,7 +160,47 @@ def layout_to_start_in(
         )
     if not found.options:
         return ProfileReply(refusal=found.conclusion)
-    return ProfileReply(found.options[0].layout)
+    assert known.profile is not None
+    usable = usable_layouts(job.spec, checks, known.profile) or found.options
+    return ProfileReply(usable[0].layout)
+
+
+def layout_after_failure(
+    connection: Connection,
+    worker: str,
+    failed: Layout,
+    said: str,
+    now: datetime,
+) -> Layout | None:
+    """Refuse a layout in which a job cannot train, and return the one that it is to be in.
+
+    Args:
+        connection: The database.
+        worker: Whose command failed before it had trained in the layout.
+        failed: The layout.
+        said: What the command printed last.
+        now: The moment.
+
+    Returns:
+        The layout; None where the job searches none, has trained in this one, or has no other.
+    """
+    job = jobs.find(connection, vms.job_of_existing_vm(connection, worker) or "")
+    if job is None or job.spec.limits.layout_search is None:
+        return None
+    if failed.is_plain or directives.has_trained_in(connection, job.id, failed):
+        return None
+    known = layout_profiles.of_jobs(connection, [job.id]).get(job.id)
+    if known is None or known.profile is None:
+        return None
+    stack = str(Stack(layout=failed))
+    check = StackCheck(stack, 0, 0.0, 0.0, refusal=said[:MAX_REFUSAL_LENGTH])
+    if measurements.record_stack_check(connection, job.id, worker, check, now):
+        why = f"the job does without {failed}, in which {worker} could not train: {said}"
+        facts = {"stack": stack, "worker": worker}
+        record_event(connection, job.id, now, "stack_refused", why, facts)
+    checks = measurements.stack_checks_of_jobs(connection, [job.id])[job.id]
+    usable = usable_layouts(job.spec, checks, known.profile)
+    return usable[0].layout if usable else None
 
 
 def pipeline_to_train_in(job: StoredJob, known: StoredProfile) -> ProfileReply:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 
+from scavenger.layout import Layout
 from scavenger.protocol import Directive, Regrouped
 from service.db.schema import directives, measured_generations, regroups
 
@@ -68,6 +69,20 @@ def published_without_iterations(connection: Connection, job: str) -> tuple[date
     newer = directives.c.generation > func.coalesce(bearing.scalar_subquery(), 0)
     query = select(directives.c.published_at).where(directives.c.job == job, newer)
     return tuple(connection.execute(query.order_by(directives.c.generation)).scalars())
+
+
+def has_trained_in(connection: Connection, job: str, layout: Layout) -> bool:
+    """Whether a generation of a job that had a layout bore an iteration."""
+    same = (measured_generations.c.job == directives.c.job) & (
+        measured_generations.c.generation == directives.c.generation
+    )
+    query = (
+        select(directives.c.generation)
+        .join(measured_generations, same)
+        .where(directives.c.job == job, directives.c.directive["layout"].astext == str(layout))
+        .limit(1)
+    )
+    return connection.execute(query).first() is not None
 
 
 def history(connection: Connection, job: str) -> list[PublishedDirective]:

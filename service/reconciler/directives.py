@@ -60,6 +60,18 @@ def layout_of_workers(state: JobState, config: ClusterConfig) -> str:
     return str(Stack.parse(config.stack).layout)
 
 
+def layout_objection(state: JobState, config: ClusterConfig) -> str | None:
+    """Say why workers cannot train in the layout of a configuration; None where they can."""
+    layout = Stack.parse(config.stack).layout
+    why = state.refused_layouts.get(layout)
+    return None if why is None else f"workers cannot train with {layout}: {why}"
+
+
+def in_usable_layout(state: JobState, config: ClusterConfig) -> ClusterConfig:
+    """Return a configuration with the layout that is best as far as anything is known."""
+    return replace(config, stack=state.knowledge.space.stacks[0].name)
+
+
 def is_layout_changing(state: JobState, config: ClusterConfig) -> bool:
     """Whether the workers have to start again before they can train in a configuration.
 

@@ -29,6 +29,7 @@ from scavenger.schemas.orders import (
 from service.db.orders import StoredOrder
 from service.db.vms import Vm
 from service.reconciler.actions import Action, Blocked, EndOrder, Idle, ObeyOrder, Terminate
+from service.reconciler.directives import layout_objection
 from service.reconciler.endings import counted
 from service.reconciler.target import is_searched
 from service.reconciler.timeouts import ORDERED_PROBE_TIMEOUT, pause_deadline
@@ -61,6 +62,9 @@ def end_of_probe(state: JobState, order: StoredOrder, config: ClusterConfig) -> 
     """Say why a probe that was ordered is not made any more; None while it is."""
     if state.standing.is_paused:
         return "the job was paused first"
+    objection = layout_objection(state, config)
+    if objection is not None:
+        return objection
     if not is_affordable(state, config):
         return unaffordable_config_reason(config)
     if ORDERED_PROBE_TIMEOUT.is_over(order.at, state.now):

@@ -10,6 +10,8 @@ from service.db.workers import WorkerRow
 from service.reconciler.actions import Action, Finish, Idle, PublishDirective, Terminate
 from service.reconciler.directives import (
     choose_members,
+    in_usable_layout,
+    layout_objection,
     next_directive,
     shrink_config,
     surviving_members,
@@ -48,6 +50,8 @@ def repair(state: JobState) -> Action | None:
         return Terminate(stuck, f"{', '.join(stuck)} silent while the workers wait")
     if state.lost_servers:
         return replace_servers(state, directive)
+    if directive.layout and layout_objection(state, directive.config) is not None:
+        return leave_failed_layout(state, directive)
     if state.lost_members or state.restarted_members:
         return leave_lost_behind(state, directive)
     if state.released_members:
@@ -123,6 +127,19 @@ def leave_lost_behind(state: JobState, directive: Directive) -> Action | None:
     if not state.lost_members and config == directive.config:  # what they were told still holds
         again = with_purpose_of(directive, again)
     return PublishDirective(again, why)
+
+
+def leave_failed_layout(state: JobState, directive: Directive) -> Action | None:
+    """Some could not train in the layout they were told: all go on in one that is known to do."""
+    if is_starting_again(state, directive):
+        return Idle(f"waiting for the workers to start again without {directive.layout}")
+    survivors = surviving_members(state, directive)
+    if not survivors:
+        return None
+    config = in_usable_layout(state, directive.config)
+    config = shrink_config(state, config, len(survivors))
+    why = f"no worker can train with {directive.layout}: going on with {config}"
+    return PublishDirective(next_directive(state, config, survivors, why, repairs=True), why)
 
 
 def with_purpose_of(directive: Directive, again: Directive) -> Directive:

@@ -14,13 +14,17 @@ from scavenger.errors import NothingFeasible
 from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.planning import replanning
-from scavenger.planning.decision import decide, decide_with_worker_cap, preview_curve
+from scavenger.planning.decision import (
+    decide,
+    decide_with_worker_cap,
+    preview_curve,
+)
 from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport
 from scavenger.schemas.orders import ProbeWish
 from service.reconciler.actions import Advise, ChooseConfig, KeepConfig, Replan
-from service.reconciler.directives import shrink_config
+from service.reconciler.directives import in_usable_layout, layout_objection, shrink_config
 from service.reconciler.endings import counted, has_any_member_finished
 from service.reconciler.places import next_offer, shortage_reason
 from service.reconciler.servers import missing_servers
@@ -146,6 +150,9 @@ def choose_wanted_config(state: JobState) -> WantedConfig | ChooseConfig | KeepC
     if ordered is not None:
         return ordered
     if job.chosen is not None:
+        objection = layout_objection(state, job.chosen)
+        if objection is not None:
+            return choose_other_layout(state, job.chosen, objection)
         return target_of_choice(state, job.chosen)
     if isinstance(only, KeepConfig):
         return only
@@ -156,6 +163,17 @@ def choose_wanted_config(state: JobState) -> WantedConfig | ChooseConfig | KeepC
     if isinstance(decision, Probe) and is_short_of_machines(state, decision.config):
         return target_within_machines(state, decision.config, shortage_reason(state))
     return target_of_decision(decision)
+
+
+def choose_other_layout(
+    state: JobState, chosen: ClusterConfig, objection: str
+) -> ChooseConfig | KeepConfig:
+    """Replace a choice in whose layout the workers cannot train."""
+    decision = decide(state.knowledge)
+    if isinstance(decision, TrainOn):
+        return ChooseConfig(decision, f"{objection}; {decision.why}")
+    config = shrink_config(state, in_usable_layout(state, chosen), chosen.workers)
+    return KeepConfig(config, f"{objection}; training on {config}")
 
 
 def ordered_probe(state: JobState) -> WantedConfig | None:

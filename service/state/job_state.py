@@ -8,12 +8,13 @@ and names it first in the reason it ends with.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from scavenger.job.spec import JobSpec
+from scavenger.layout import Layout
 from scavenger.measurement.steps import StepColumns
 from scavenger.planning.replanning import Remainder
 from scavenger.planning.state import PlanningState
@@ -59,6 +60,7 @@ class JobState:
         shortages: Which of them give none for a while, or have just lost a machine.
         standing: What stands by the orders of users; ``job.spec`` has the limits and the objective
             as these have changed them.
+        refused_layouts: Layouts that workers could not train in, and why.
     """
 
     now: datetime
@@ -80,6 +82,7 @@ class JobState:
     places: tuple[Offer, ...] = ()
     shortages: tuple[Shortage, ...] = ()
     standing: Standing = NO_ORDERS
+    refused_layouts: Mapping[Layout, str] = field(default_factory=dict)
 
     @property
     def planned_spec(self) -> JobSpec:

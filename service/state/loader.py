@@ -18,7 +18,7 @@ from scavenger.measurement.steps import StepColumns
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.planning.transfer import StoredModel, find_lender
 from scavenger.protocol import StopAtMetric
-from scavenger.stack import StackCheck
+from scavenger.stack import StackCheck, refused_layouts
 from service.db import (
     directives,
     jobs,
@@ -111,13 +111,14 @@ def load_job_states(
     if has_outlook:
         probes = measurements.probes_of_jobs(connection, ids)
         drifted = measurements.newest_drifts(connection, ids)
-        with_stacks = [job.id for job in planned if len(job.spec.space.stacks) > 1]
-        checks = measurements.stack_checks_of_jobs(connection, with_stacks) if with_stacks else {}
         searched = [job.id for job in planned if job.spec.limits.layout_search is not None]
+        with_stacks = [job.id for job in planned if len(job.spec.space.stacks) > 1]
+        checked = [*with_stacks, *searched]
+        checks = measurements.stack_checks_of_jobs(connection, checked) if checked else {}
         profiles = layout_profiles.of_jobs(connection, searched) if searched else {}
         known = load_knowledge(connection, machine_type, planned, probes, checks, profiles)
     else:
-        probes, drifted = dict.fromkeys(ids, ()), {}
+        probes, drifted, checks = dict.fromkeys(ids, ()), {}, {}
         known = {job.id: planning_state(job.spec, (), None) for job in planned}
     found = []
     for job in ordered:
@@ -136,6 +137,7 @@ def load_job_states(
             drifted=drift,
             steps=StepColumns(),
             standing=standing[job.id],
+            refused_layouts=refused_layouts(checks.get(job.id, ())),
             knowledge=replace(
                 known[job.id], running_machines=workers_alive, drifted_noise_scale=scale
             ),

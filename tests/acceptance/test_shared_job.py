@@ -139,6 +139,48 @@ def test_two_workers_change_their_layout_and_lose_no_iteration(controller: Contr
     assert controller.finished(job).phase is JobPhase.CANCELLED
 
 
+@pytest.mark.slow
+def test_two_workers_go_back_from_a_layout_in_which_the_script_fails(
+    controller: Controller, tmp_path: Path
+) -> None:
+    fails = 'if "P=2" in __import__("os").environ.get("SCAVENGER_LAYOUT", ""): raise MemoryError\n'
+    script = tmp_path / "train.py"
+    script.write_text(
+        (EXAMPLE / "train.py").read_text().replace("with worker", f"{fails}with worker")
+    )
+    layout = {"pipeline": [1, 2], "micro_batches": 2}
+    job = controller.submit(
+        document(
+            model={"key": "digits-pipeline/failing", "dataset_size": 1437},
+            target={"epochs": 20_000, "at_batch": 64},
+            limits={"max_cost": "5 USD", "workers": 2, "batch": 64, "layout": layout},
+            run={"command": [sys.executable, "train.py"], "directory": str(tmp_path)},
+        )
+    )
+
+    def refused() -> list[str]:
+        return [each.message for each in controller.events(job) if each.kind == "stack_refused"]
+
+    controller.wait(lambda: controller.job(job).phase is JobPhase.TRAINING or refused())
+    if not refused():  # where one process is the fastest, nothing else tries the other
+        (told,) = [event for event in controller.events(job) if event.kind == "layouts"]
+        (cut,) = (name for name in told.data["layouts"] if name != "P=1 T=1")
+        wish = {"workers": 2, "global_batch": 64, "stack": cut}
+        answer = controller.ask("POST", f"/v1/jobs/{job}/actions/resize", json={"to": wish})
+        assert answer.status_code < 300, answer.text
+        controller.wait(refused)
+    before = controller.job(job).progress.iteration
+    controller.wait(lambda: controller.job(job).progress.iteration > before + 200)
+    shown, curve = controller.job(job), controller.curve(job)
+    assert "MemoryError" in refused()[0]
+    assert curve.current is not None
+    assert (curve.current.workers, curve.current.stack) == (2, "eager")
+    assert all(each.iterations_lost in (0, None) for each in curve.resizes)
+    assert shown.phase in (JobPhase.TRAINING, JobPhase.PROBING), shown.reason
+    assert controller.ask("POST", f"/v1/jobs/{job}/actions/cancel").status_code < 300
+    assert controller.finished(job).phase is JobPhase.CANCELLED
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="stages need two cores")
 def test_a_job_finds_its_stages_keeps_them_and_ends_where_none_pay(
     controller: Controller, tmp_path: Path

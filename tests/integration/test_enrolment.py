@@ -14,7 +14,7 @@ import jwt
 import pytest
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
-from sqlalchemy import Engine
+from sqlalchemy import Engine, insert
 
 from scavenger.layout import PLAIN, Layout
 from scavenger.measurement.layout_profile import (
@@ -26,7 +26,9 @@ from scavenger.measurement.layout_profile import (
 from scavenger.planning.layouts import GIB
 from scavenger.protocol import (
     RENEWAL_HEADER,
+    CommandExit,
     EnrolmentReply,
+    ExitReply,
     ProfileReply,
     Progress,
     Role,
@@ -41,8 +43,9 @@ from service.auth.permissions import BootstrapOnly, PublicAccess, WorkersOnly
 from service.auth.secrets import SecretStore
 from service.auth.tokens import WORKER_AUDIENCE, WORKER_TOKEN_LIFETIME, ControllerKeys
 from service.clouds.storage import CheckpointStorage
-from service.db import jobs, vms
-from tests.builders import HERE, document, offer
+from service.db import directives, jobs, vms
+from service.db.schema import measured_generations
+from tests.builders import HERE, directive, document, offer
 from tests.contract.host import CODE, CODE_SHA256, ROUTES
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 from tests.integration.test_supervisor import Machine
@@ -238,6 +241,50 @@ def test_a_job_without_a_pipeline_that_pays_hears_why_and_what_to_write(
     assert why in reply.refusal
     assert "stages" in reply.refusal.partition(": write ")[2]
     assert fleet.told("layouts") == [reply.refusal]
+
+
+def after_failure(fleet: Fleet, layout: Layout, said: str = "no") -> Layout | None:
+    """Return the layout in which a machine is to go on after its command failed in one."""
+    message = CommandExit(fleet.worker, 1, f"Traceback\n{said}\n", failed_layout=layout)
+    body = TypeAdapter(CommandExit).dump_python(message, mode="json")
+    answer = fleet.say("exit", KEYS.issue_worker_token(fleet.worker), **body)
+    assert answer.status_code == 200, answer.text
+    return TypeAdapter(ExitReply).validate_json(answer.content).layout
+
+
+def test_a_layout_in_which_a_command_fails_before_it_trains_is_left_out(fleet: Fleet) -> None:
+    limits = {"workers": "1..2", "batch": [32, 64], "layout": {"pipeline": [1, 2]}}
+    fleet.submit(limits=limits)
+    cut = reply_to(fleet, HALVES).layout
+    assert cut.pipeline == 2
+    for _ in range(2):  # the answer may get lost
+        assert after_failure(fleet, cut) == PLAIN
+    assert fleet.told("stack_refused") == [
+        f"the job does without {cut}, in which {fleet.worker} could not train: no"
+    ]
+    assert fleet.told("exit") == []
+    assert fleet.told("restart")[0].endswith(f"exit code 1, now with {PLAIN}")
+    shown = fleet.client.get(f"/v1/jobs/{fleet.job}/curve").json()
+    assert [each["name"] for each in shown["stacks"] if each["refusal"] == "no"] == [str(cut)]
+    assert after_failure(fleet, PLAIN) is None
+
+
+def test_a_command_that_fails_in_a_layout_others_have_trained_in_has_failed(fleet: Fleet) -> None:
+    fleet.submit(limits={"workers": 1, "batch": 32, "layout": {"pipeline": [1, 2]}})
+    reply_to(fleet, HALVES)
+    cut = Layout(2, micro_batches=2, cuts=("layers.1",))
+    with fleet.engine.begin() as connection:
+        directives.publish(
+            connection, fleet.job, directive(1, 32, layout=str(cut)), datetime.now(UTC)
+        )
+        row = {"job": fleet.job, "generation": 1, "first_iteration": 1}
+        connection.execute(insert(measured_generations).values(row))
+    assert after_failure(fleet, cut) is None
+    assert fleet.told("stack_refused") == []
+
+
+def test_a_job_that_searches_no_layout_has_no_other(fleet: Fleet) -> None:
+    assert after_failure(fleet, Layout(2)) is None
 
 
 @dataclass(frozen=True)

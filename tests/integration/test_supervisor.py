@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from scavenger.client.code import pack_code
+from scavenger.layout import PLAIN, Layout
 from scavenger.protocol import CommandExit
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
 
@@ -647,3 +648,40 @@ def test_a_command_that_floods_its_output_is_not_slowed_by_a_controller_that_is_
     found = lines_of(machine.controller)
     assert 0 < len(found) <= 5000 + 2 * 500
     assert machine.controller.logs[-1].printed == 200_000
+
+
+FAILS_IN_LAYOUTS = """
+if os.environ.get("SCAVENGER_LAYOUT", "P=1 T=1") != "P=1 T=1":
+    {before}
+    sys.exit("two processes are one too many")
+"""
+
+
+def test_a_command_that_cannot_train_in_a_layout_goes_on_in_the_one_it_is_told(
+    machine: Machine, controller: ControllerDouble
+) -> None:
+    stages, shards = Layout(2, micro_batches=4), Layout(1, 2)
+    controller.assign(layout=stages)
+    controller.layouts = [shards, PLAIN]
+    machine.start(FAILS_IN_LAYOUTS.format(before="pass"))
+    ended = machine.ending()
+    assert (ended.code, ended.failed_layout) == (0, None)
+    assert [each.failed_layout for each in controller.failed] == [stages, shards]
+    assert {each.code for each in controller.failed} == {1}
+    assert all("one too many" in each.tail for each in controller.failed)
+    assert controller.restarts == []
+
+
+@pytest.mark.parametrize(
+    ("before", "asks"),
+    [("pass", True), ("heartbeat, _ = opened(); heartbeat.beat(1)", False)],
+    ids=["no other layout is left", "it has trained"],
+)
+def test_a_command_that_fails_in_a_layout_ends_for_good(
+    machine: Machine, controller: ControllerDouble, before: str, asks: bool
+) -> None:
+    controller.assign(layout=Layout(2))
+    machine.start(FAILS_IN_LAYOUTS.format(before=before))
+    ended = machine.ending()
+    assert (ended.code, ended.failed_layout) == (1, None)
+    assert len(controller.failed) == asks

@@ -21,6 +21,7 @@ from scavenger.measurement.layout_profile import USUAL_LINK, BlockProfile, Layou
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive, Member
 from scavenger.schemas.jobs import JobPhase
+from scavenger.stack import EAGER_NAME, StackCheck, refused_layouts
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.db.vms import Vm
@@ -77,12 +78,13 @@ class Fate(StrEnum):
     CLINGS = "it works, and its command never ends"
     VANISHES = "it works, and does not come back when it starts again in another layout"
     STICKS = "it works, and its process does not end for another layout"
+    UNABLE = "it works, and its command fails where processes share the model"
 
 
 FRAMEWORKS = ("", "pytorch", "tensorflow")
 MUTE = (Fate.UNGIVEN, Fate.DUMB)
 WARNED = (Fate.RECLAIMED, Fate.LINGERS)
-ODD_CHANGES = (Fate.VANISHES, Fate.STICKS)
+ODD_CHANGES = (Fate.VANISHES, Fate.STICKS, Fate.UNABLE)
 WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, *WARNED, Fate.STAYS, Fate.CLINGS, *ODD_CHANGES)
 ENTERING = (*WORKING, Fate.IDLE, Fate.PARTED)
 
@@ -107,6 +109,8 @@ class World:
     said: list[str] = field(default_factory=list)
     kept: float = 0.0  # epochs of the checkpoint that the last one writes who leaves in time
     layouts: dict[str, str] = field(default_factory=dict)  # of each worker's process
+    trained_in: set[str] = field(default_factory=set)  # layouts
+    checks: tuple[StackCheck, ...] = ()
 
     def see(self) -> JobState:
         seen = snapshot(
@@ -122,8 +126,10 @@ class World:
                 self.job.spec,
                 tuple(p.observation for p in self.probes),
                 None,
+                stack_checks=self.checks,
                 profile=PROFILE if self.is_searched else None,
             ),
+            refused_layouts=refused_layouts(self.checks),
             is_hidden=self.is_hidden,
         )
         return replace(
@@ -241,7 +247,9 @@ class World:
             self.workers[one.id] = worker(number, **{**quiet, **times, **told})
             # As it enrolled: in the layout that the job is in.
             newest = "" if self.directive is None else self.directive.layout
-            self.layouts[one.id] = newest or str(PLAIN)
+            is_refused = any(newest == check.stack for check in self.checks)
+            self.layouts[one.id] = str(PLAIN) if is_refused else newest or str(PLAIN)
+            self.fail_in_layout(one.id, fate)
             return
         if (fate is Fate.DIES and age > DEATH) or one.warned_at is not None:
             self.change(one.id, state="gone", ended_at=self.now)
@@ -296,9 +304,26 @@ class World:
 
     def come_back(self, name: str, number: int, fate: Fate) -> None:
         """The process of a worker that started again says hello, if ever."""
-        if fate is not Fate.VANISHES:
-            address = f"127.0.0.1:{10_000 + 100 * len(self.told) + number}"
-            self.note(name, address=address, hello_at=self.now, seen_at=self.now)
+        if fate is Fate.VANISHES or self.fail_in_layout(name, fate):
+            return
+        address = f"127.0.0.1:{10_000 + 100 * len(self.told) + number}"
+        self.note(name, address=address, hello_at=self.now, seen_at=self.now)
+
+    def fail_in_layout(self, name: str, fate: Fate) -> bool:
+        """Whether the command of a worker fails in its layout; it starts again in another, if any.
+
+        Where workers have trained in the layout its end is final.
+        """
+        layout = self.layouts[name]
+        if fate is not Fate.UNABLE or layout == str(PLAIN):
+            return False
+        if layout in self.trained_in:
+            self.change(name, exit_code=1, tail="no")
+            return True
+        self.checks = (*self.checks, StackCheck(layout, 0, 0.0, 0.0, "no"))
+        self.layouts[name] = str(PLAIN)
+        self.note(name, address="", generation=0, seen_at=self.now)
+        return True
 
     def train(self) -> None:
         """Those who all entered the newest Directive and work finish iterations."""
@@ -316,6 +341,7 @@ class World:
         if not (works and heard and served and running == entered == names):
             return
         self.bearing, self.rows = told.generation, self.rows + 60 * self.is_measured
+        self.trained_in.add(told.layout)
         for name in names:
             before = self.workers[name]
             epochs = max(before.epochs, self.kept) + EPOCHS_PER_STEP
@@ -407,6 +433,23 @@ def test_workers_start_again_in_the_layout_that_was_chosen() -> None:
     live_through(world)
     assert set(world.layouts.values()) == {CUT}
     assert any("w1, w2 started again: going on" in line for line in world.said), world.said
+
+
+@pytest.mark.parametrize(
+    "fates", [[Fate.UNABLE], [Fate.WORKS, Fate.UNABLE], [Fate.UNABLE, Fate.WORKS]], ids=str
+)
+@pytest.mark.parametrize("chosen", [None, ClusterConfig(2, 128, stack=CUT)], ids=str)
+def test_a_job_whose_workers_cannot_train_in_a_layout_goes_on_without_it(
+    fates: list[Fate], chosen: ClusterConfig | None
+) -> None:
+    made = job(spec=spec(limits=LAYOUTS), phase=JobPhase.PENDING, chosen=chosen)
+    world = World(fates, is_measured=True, job=made)
+    live_through(world)
+    assert world.directive is not None
+    assert world.trained_in == {str(PLAIN)}, world.said
+    assert world.job.chosen is not None
+    assert world.job.chosen.stack == EAGER_NAME
+    assert not any(one.exit_code for one in world.vms), world.said
 
 
 @pytest.mark.parametrize("objective", ["fastest", "knee", "cheapest"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from scavenger.cluster import ClusterConfig
+from scavenger.layout import Layout
 from scavenger.protocol import Directive, Member
 from service.db.workers import WorkerRow
 from service.reconciler.actions import Action, Idle, PublishDirective, Terminate
@@ -64,6 +65,13 @@ def staying(workers: int, *rows: WorkerRow, **changes: Any) -> JobState:
     return replace(now, directive=replace(now.directive, restarts=False))
 
 
+def failed(workers: int, *rows: WorkerRow, **changes: Any) -> JobState:
+    """The same, where a worker's command failed in the layout."""
+    now = changing(workers, *rows, **changes)
+    return replace(now, refused_layouts={Layout.parse(NEXT): "no"})
+
+
+GOES_BACK = f"no worker can train with {NEXT}: going on with K="
 CHANGES: dict[str, tuple[JobState, type[Action], str]] = {
     "all train on until they agree": (
         changing(2, before(1), before(2)),
@@ -165,6 +173,26 @@ CHANGES: dict[str, tuple[JobState, type[Action], str]] = {
         staying(2, before(1), down(2), vms=(vm(1), vm(2, **GONE))),
         PublishDirective,
         f"lost w2: the survivors go on with K=1 B=128 {NEXT}",
+    ),
+    "one alone goes on without a layout in which it failed": (
+        failed(1, back(1)),
+        PublishDirective,
+        f"{GOES_BACK}1 B=128",
+    ),
+    "so do all, those that wait in it too": (
+        failed(2, back(1), back(2)),
+        PublishDirective,
+        f"{GOES_BACK}2 B=128",
+    ),
+    "not before all are back": (
+        failed(2, back(1), down(2)),
+        Idle,
+        f"waiting for the workers to start again without {NEXT}",
+    ),
+    "nor before the others have left the layout before": (
+        failed(2, before(1), back(2)),
+        Idle,
+        f"waiting for the workers to start again without {NEXT}",
     ),
     "without a search of layouts none is awaited": (
         snapshot(workers=(down(1), back(2))),

@@ -130,6 +130,17 @@ class RunResult:
                 assert_never(self.reason)
 
     @property
+    def is_failure_of_command(self) -> bool:
+        """Whether the command failed in its own work, or for want of memory."""
+        match self.reason:
+            case ExitedByItself():
+                return self.code > 0
+            case KilledForMemory():
+                return True
+            case _:
+                return False
+
+    @property
     def cause(self) -> str:
         """One sentence about the reason; empty if the exit code says it all."""
         match self.reason:

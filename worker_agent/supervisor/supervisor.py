@@ -201,10 +201,34 @@ class Supervisor:
             layout = chosen
         while True:
             result = self._run_once(command, enrolled, context, layout)
-            if result is None or not self._restart_is_due(result):
+            if result is None:
+                return None
+            has_trained = page.read().iteration > 0
+            if not layout.is_plain and not has_trained and result.is_failure_of_command:
+                other = self._ask_for_layout(result, layout)
+                if other is not None:
+                    layout = other
+                    continue
+            if not self._restart_is_due(result):
                 return result
             if isinstance(result.reason, ChangesLayout):
                 layout = result.reason.layout
+
+    def _ask_for_layout(self, result: RunResult, failed: Layout) -> Layout | None:
+        """Ask for another layout, since the command failed before it had trained in this one."""
+        message = replace(result.to_message(self._settings.worker), failed_layout=failed)
+        log.warning("the command failed with %s: %s", failed, message.in_words)
+        kill_others(CLEANUP_TIMEOUT)
+        while self._may_continue():
+            try:
+                return self._controller.exit(message).layout
+            except ControllerRefused as error:
+                log.warning("the controller names no other layout: %s", error)
+                return None
+            except ControllerUnreachable as error:
+                log.warning("another layout was not asked for and is again: %s", error)
+                self._shutdown_signal.sleep(ENROL_RETRY)
+        return None
 
     def _profile(
         self, command: TrainingCommand, enrolled: EnrolmentReply, context: RunContext

@@ -15,11 +15,13 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import PlainTextResponse
 from sqlalchemy import Connection
 
+from scavenger.layout import Layout
 from scavenger.protocol import (
     CommandExit,
     Directive,
     EnrolmentReply,
     EnrolmentRequest,
+    ExitReply,
     Hello,
     InterruptionNotice,
     ProfileReply,
@@ -32,6 +34,7 @@ from service import ledger
 from service.api.dependencies import AppState, RequestBody, SigningKeys, State
 from service.api.enrolment import (
     job_of_new_machine,
+    layout_after_failure,
     no_machine_problem,
     secrets_for,
     store_profile,
@@ -210,23 +213,34 @@ def notice(app_state: State, caller: CurrentWorker, message: InterruptionNotice)
 
 
 @router.post("/agent/exit")
-def exit_(app_state: State, caller: CurrentWorker, message: CommandExit) -> dict[str, str]:
-    """The training command of a worker ended, for good or to be started again."""
+def exit_(app_state: State, caller: CurrentWorker, message: CommandExit) -> ExitReply:
+    """The training command of a worker ended, for good or to be started again.
+
+    One that failed before it had trained in a layout that was searched is started in another. If
+    there is none, nothing is recorded: its machine then says that the end is final.
+    """
     check_own_worker(caller, message.worker)
     worker, now = caller.worker, app_state.now()
     facts = {"worker": worker, "code": message.code}
+    other: Layout | None = None
     with app_state.engine.begin() as connection:
         job = job_of(connection, worker)
         how = storable_text(message.in_words)[:MAX_SENTENCE]
         tail = storable_text(f"{message.tail}\n{message.cause}".strip())[-MAX_TAIL:]
-        if message.restarts:
+        if message.failed_layout is not None:
+            said = next((line for line in reversed(tail.splitlines()) if line.strip()), how)
+            other = layout_after_failure(connection, worker, message.failed_layout, said, now)
+            if other is None:
+                return ExitReply()
+            how = f"{how}, now with {other}"
+        if message.restarts or other is not None:
             workers.record_restart(connection, worker, now)
             why = f"{worker} starts its command again: {how}"
             record_event(connection, job, now, "restart", why, facts)
         elif vms.record_exit(connection, worker, message.code, tail, now):
             record_event(connection, job, now, "exit", f"{worker} ended: {how}", facts)
         jobs.notify_job_changed(connection, job)
-    return {}
+    return ExitReply(other)
 
 
 @router.post(

@@ -312,6 +312,8 @@ export interface components {
          *         cause: What is known of the reason beyond the code, in one sentence; empty when the code
          *             says all.
          *         restarts: Whether the supervisor starts the command again on the same machine.
+         *         failed_layout: Layout that its processes had, if they ended before they had trained in it
+         *             and the supervisor asks for another; None otherwise.
          */
         CommandExit: {
             /**
@@ -321,6 +323,7 @@ export interface components {
             cause: string;
             /** Code */
             code: number;
+            failed_layout?: components["schemas"]["Layout"] | null;
             /**
              * Restarts
              * @default false
@@ -986,6 +989,17 @@ export interface components {
              * @default 1
              */
             n_push: number;
+        };
+        /**
+         * ExitReply
+         * @description What to do after a training command ended.
+         *
+         *     Attributes:
+         *         layout: Layout to start it again in; None where its end is final, or it is started again
+         *             as it was.
+         */
+        ExitReply: {
+            layout?: components["schemas"]["Layout"] | null;
         };
         /**
          * ForecastView
