@@ -126,7 +126,7 @@ def choose_again(
         log_weighted_product(point.time, point.cost, objective.time_weight) for point in (best, now)
     ]
     saving = 1 - math.exp(losses[0] - losses[1])
-    needed = least_saving(state, preview.fitted.model, rest, now)
+    needed = least_saving(state, preview.fitted.model, rest, now, best)
     # A configuration that breaks the limits is left for any that keeps them, even at a loss.
     is_urgent = objective.violations(now, curve.basis) and not objective.violations(
         best, curve.basis
@@ -161,10 +161,16 @@ def choose_for_rest(state: PlanningState, rest: Remainder, preview: CurvePreview
 
 
 def least_saving(
-    state: PlanningState, model: PerformanceModel, rest: Remainder, now: TradeoffPoint
+    state: PlanningState,
+    model: PerformanceModel,
+    rest: Remainder,
+    now: TradeoffPoint,
+    best: TradeoffPoint,
 ) -> float:
     """Return the share of the rest that a resize has to save to be worth its pause."""
     epochs = rest.most_epochs if rest.epochs is None else rest.epochs
     iterations = epochs / model.progress_per_iteration(now.config.global_batch)
     seconds = iterations * (now.measured_step_time or now.step_time)
-    return max(MIN_SAVED_SHARE, state.probe_overhead.pause / seconds if seconds > 0 else 1.0)
+    starting = state.space.switch_seconds(now.config.stack, best.config.stack)
+    pause = state.probe_overhead.pause + starting
+    return max(MIN_SAVED_SHARE, pause / seconds if seconds > 0 else 1.0)

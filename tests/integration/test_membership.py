@@ -474,7 +474,7 @@ def test_all_start_again_in_a_layout_that_the_leader_announced_once_its_state_is
     a, b = announce_layout(hire, pool)
     changed = [pool.submit(change_and_end, worker, 2) for worker in (a, b)]
     assert [each.result(IN_TIME) for each in changed] == [CUT, CUT]
-    assert (a.saves, b.saves) == (1, 0)
+    assert (a.saves, b.saves) == (1, 1)  # the leader's machine may be lost
     assert places(a, b) == [(1, 0, 0), (1, 0, 1)]
     assert len(b.strategy.joined) == 1  # it did not go on without the leader
 

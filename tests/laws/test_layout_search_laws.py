@@ -20,6 +20,7 @@ from scavenger.models.layout_time import forecast_layout
 from scavenger.models.performance import PerformanceModel
 from scavenger.offline.simulator.jobs import ModelTruth, SyntheticJob, TimingJitter
 from scavenger.offline.simulator.simulation import ResizeOverheads, SimulationOutcome, simulate
+from scavenger.planning.curve import curve_from_forecast, forecast_grid
 from scavenger.planning.layout_search import (
     DEVIATION,
     FoundLayouts,
@@ -30,9 +31,10 @@ from scavenger.planning.layout_search import (
 )
 from scavenger.planning.layouts import GIB, LayoutRange, PipelineForecast, memory_of_pipeline
 from scavenger.planning.objectives import Cheapest
+from scavenger.planning.search.strategy import choose_with_starts
 from scavenger.planning.state import PlanningState, ProbeOverhead
 from scavenger.pricing import on_demand_price_model
-from scavenger.stack import EAGER_NAME, StackFactors
+from scavenger.stack import EAGER_NAME, Stack, StackFactors, StackOption
 from tests.laws.test_stack_search_laws import share_of_stacks
 
 WORKERS, BATCHES = (1, 2, 4), (32, 64, 128, 256)
@@ -209,6 +211,37 @@ def test_a_pipeline_has_no_more_processes_than_compute_at_once() -> None:
                 assert best.speedup >= fastest
                 fastest = best.speedup
         assert pipeline_of_model(number, hosted) == pipeline_of_model(number)
+
+
+@pytest.mark.parametrize("epochs", [0.1, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("seconds", [0.0, 2.0, 200.0])
+def test_a_faster_layout_is_chosen_where_it_saves_more_than_its_start_takes(
+    epochs: float, seconds: float
+) -> None:
+    cut = StackOption(str(Stack(layout=Layout(2))), switch_seconds=seconds)
+    law = StepTimeLaw(0.01, 0.001, 0.0, 0.0, stacks={cut.name: StackFactors(0.9, 0.9)})
+    model = PerformanceModel(law, EpochsLaw(None, None), 1000, 100, epochs)
+    space = ConfigSpace((1,), (100,), stacks=(StackOption(EAGER_NAME), cut))
+    price = on_demand_price_model(0.5)
+    state = PlanningState(
+        space=space,
+        objective=Cheapest(),
+        observations=(),
+        stored=None,
+        dataset_size=1000,
+        reference_batch=100,
+        epochs_at_reference=epochs,
+        price=price,
+    )
+    curve = curve_from_forecast(forecast_grid(config_columns(list(space)), model, price, {}))
+    choice = choose_with_starts(state, curve)
+    whole = max(point.time for point in curve.points)
+    pays = 0.9 * whole + seconds < whole
+    assert choice.point.config.stack == (cut.name if pays else EAGER_NAME)
+    assert ("would save less than" in choice.why) is not pays
+    # One that is in the layout already stays there.
+    there = replace(space, stacks=(cut, StackOption(EAGER_NAME)))
+    assert choose_with_starts(replace(state, space=there), curve).point.config.stack == cut.name
 
 
 def play(number: int, memory: float) -> SimulationOutcome | None:

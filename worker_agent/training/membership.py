@@ -41,7 +41,7 @@ class Membership:
         strategy: How the workers train together.
         reporter: Connection to the controller.
         is_leaving: Called while waiting: whether this worker must end.
-        save: Called before this worker starts again as the leader: whether its state is kept.
+        save: Called before this worker starts again: whether its state is kept.
         layout: How the processes of this worker share the model, which another layout starts
             again; empty where nothing would start them.
     """
@@ -141,6 +141,10 @@ class Membership:
         members = self.current_directive.members
         self.rendezvous.barrier(directive, members, leader, may_abort=True)
         self.rendezvous.part(directive, members, leader)
+        if self.rank != 0:
+            # The leader's machine may be lost before the others have read its checkpoint. Where
+            # they share a directory theirs is the leader's, which is there by now.
+            self.save()
         raise LayoutChanged(directive.layout)
 
     def _stand_by(self, progress: TrainingProgress, message: Progress) -> TrainingProgress:
@@ -184,9 +188,7 @@ class Membership:
                 time.sleep(MEMBERSHIP_POLL)
                 continue
             if self._has_other_layout(directive):
-                # The one that leads them then goes on from its own; the leader may be gone.
-                if self.rank == 0 or directive.rank_of(self.worker) == 0:
-                    self.save()
+                self.save()  # any of them may come to lead the others
                 raise LayoutChanged(directive.layout)
             try:
                 members = directive.members

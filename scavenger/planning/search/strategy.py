@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from scavenger.cluster import ClusterConfig, ConfigSpace
+from scavenger.errors import NothingFeasible
 from scavenger.measurement.profiling import MeasuredQuantity
 from scavenger.models.epochs import explain_contradiction
 from scavenger.models.performance import PerformanceModel
@@ -23,6 +24,7 @@ from scavenger.planning.curve import (
     forecast_space,
 )
 from scavenger.planning.objective import Choice, Objective
+from scavenger.planning.search.value_of_information import log_weighted_product
 from scavenger.planning.state import (
     FittedModel,
     PlanningState,
@@ -157,11 +159,39 @@ def choose_config(
     whole = forecast_space(state.space, model, state.price, fitted.observations)
     shown = whole if len(whole) <= MAX_CURVE_POINTS else _shortlist(whole, state.objective)
     curve = replace(curve_from_forecast(shown), omitted_points=len(whole) - len(shown))
-    choice = state.objective.choose(curve)
+    choice = choose_with_starts(state, curve)
     warning = explain_contradiction(model.statistical, state.earlier_runs)
     why = f"{source}: {choice.point.config}, {choice.why}{'; ' + warning if warning else ''}"
     fitted = replace(fitted, source=describe_source(state, fitted.source))
     return TrainOn(choice.point.config, curve, fitted, why, searched, choice)
+
+
+def choose_with_starts(state: PlanningState, curve: TradeoffCurve) -> Choice:
+    """Let the objective choose, and keep the layout of the workers where leaving it does not pay.
+
+    A curve tells of whole jobs, and nothing of what processes take that start again in another
+    layout. Where the curve is relative that is no share of anything, and is left out.
+
+    Raises:
+        NothingFeasible: No configuration meets the limits.
+    """
+    choice = state.objective.choose(curve)
+    best, observed = choice.point, state.observations
+    stack = observed[-1].config.stack if observed else state.space.stacks[0].name
+    seconds = state.space.switch_seconds(stack, best.config.stack)
+    own = tuple(point for point in curve.points if point.config.stack == stack)
+    if not (seconds and own and curve.basis == "total"):
+        return choice
+    try:
+        kept = state.objective.choose(replace(curve, points=own))
+    except NothingFeasible:
+        return choice
+    longer, weight = 1 + seconds / best.time, state.objective.time_weight
+    moved = log_weighted_product(best.time * longer, best.cost * longer, weight)
+    if moved < log_weighted_product(kept.point.time, kept.point.cost, weight):
+        return choice
+    why = f"{best.config} would save less than the {seconds:.0f} s of its start"
+    return replace(kept, why=f"{kept.why}; {why}")
 
 
 def _shortlist(forecast: Forecast, objective: Objective) -> Forecast:
