@@ -12,7 +12,7 @@ from scavenger.job.planning import layouts_of, pipeline_of, signature_of, usable
 from scavenger.layout import PLAIN, Layout
 from scavenger.planning.layouts import PipelineForecast
 from scavenger.protocol import ProfileReply, ProfileReport, Role, WorkerSpec
-from scavenger.stack import MAX_REFUSAL_LENGTH, Stack, StackCheck, refused_layouts
+from scavenger.stack import Stack, refused_layouts
 from service.api.dependencies import AppState
 from service.api.problems import ApiProblem
 from service.clouds.storage import CheckpointStorage, checkpoint_settings
@@ -192,11 +192,9 @@ def layout_after_failure(
     known = layout_profiles.of_jobs(connection, [job.id]).get(job.id)
     if known is None or known.profile is None:
         return None
-    stack = str(Stack(layout=failed))
-    check = StackCheck(stack, 0, 0.0, 0.0, refusal=said[:MAX_REFUSAL_LENGTH])
-    if measurements.record_stack_check(connection, job.id, worker, check, now):
+    if measurements.refuse_layout(connection, job.id, worker, failed, said, now):
         why = f"the job does without {failed}, in which {worker} could not train: {said}"
-        facts = {"stack": stack, "worker": worker}
+        facts = {"stack": str(failed), "worker": worker}
         record_event(connection, job.id, now, "stack_refused", why, facts)
     checks = measurements.stack_checks_of_jobs(connection, [job.id])[job.id]
     usable = usable_layouts(job.spec, checks, known.profile)

@@ -13,9 +13,10 @@ from sqlalchemy import Connection, Engine, Row, delete, func, select
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 
 from scavenger.cluster import ClusterConfig
+from scavenger.layout import Layout
 from scavenger.measurement.profiling import Observation, ScalingIndicators
 from scavenger.protocol import Directive, NotFinite, Progress, StopAtMetric
-from scavenger.stack import StackCheck
+from scavenger.stack import MAX_REFUSAL_LENGTH, Stack, StackCheck
 from service.db import directives
 from service.db.jobs import group_by_job
 from service.db.schema import divergences, drifts, observations, readings, stack_checks
@@ -240,6 +241,15 @@ def record_stack_check(
     row = {"job": job, "worker": worker, "at": now, **asdict(check)}
     query = insert(stack_checks).values(row).on_conflict_do_nothing()
     return connection.execute(query.returning(stack_checks.c.job)).first() is not None
+
+
+def refuse_layout(
+    connection: Connection, job: str, worker: str, layout: Layout, why: str, now: datetime
+) -> bool:
+    """Store that a job does without a layout; False when that is known already."""
+    stack = str(Stack(layout=layout))
+    check = StackCheck(stack, 0, 0.0, 0.0, refusal=why[:MAX_REFUSAL_LENGTH])
+    return record_stack_check(connection, job, worker, check, now)
 
 
 def stack_checks_of_jobs(

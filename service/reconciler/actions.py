@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scavenger.cluster import ClusterConfig
+from scavenger.layout import Layout
 from scavenger.measurement.profiling import ProbeComplete
 from scavenger.planning.search.strategy import TrainOn
 from scavenger.protocol import Directive
@@ -160,6 +161,20 @@ class NoteFramework:
 
 
 @dataclass(frozen=True, slots=True)
+class RefuseLayout:
+    """Write down that a job does without a layout.
+
+    Attributes:
+        layout: The layout.
+        worker: Which could not train in it, or not begin to.
+    """
+
+    layout: Layout
+    worker: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Write down how the job ended.
 
@@ -210,6 +225,7 @@ RecordedAction = (
     | EndOrder
     | NoteBudget
     | NoteFramework
+    | RefuseLayout
     | Finish
     | Blocked
     | Unblocked

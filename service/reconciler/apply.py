@@ -40,6 +40,7 @@ from service.reconciler.actions import (
     ObeyOrder,
     PublishDirective,
     RecordedAction,
+    RefuseLayout,
     Replan,
     StoreProbe,
     Unblocked,
@@ -129,6 +130,10 @@ def record_action(
                 jobs.change_outcome(connection, job, reason=why, **forgotten)
             if is_news:
                 record_event(connection, job, now, "framework", why, event_data(action))
+        case RefuseLayout(layout, worker, why):
+            measurements.refuse_layout(connection, job, worker, layout, why, now)
+            said = f"the job does without {layout}: {why}"
+            record_event(connection, job, now, "stack_refused", said, event_data(action))
         case Blocked(why):
             jobs.change_outcome(connection, job, waiting=why)
             record_event(connection, job, now, "waiting", why)
@@ -343,6 +348,8 @@ def event_data(action: Action) -> dict[str, object]:
             return {"share": share}
         case NoteFramework(framework):
             return {"framework": framework}
+        case RefuseLayout(layout, worker):
+            return {"stack": str(layout), "worker": worker}
         case Replan(config, noise_scale, _, _):
             moved = {} if config is None else config_data(config)
             return {"noise_scale": noise_scale, **moved}

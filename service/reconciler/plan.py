@@ -13,6 +13,7 @@ from statistics import median
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
+from scavenger.layout import Layout
 from scavenger.measurement.profiling import (
     MAX_NOISE_ROWS,
     PROBE_ITERATIONS,
@@ -39,6 +40,7 @@ from service.reconciler.actions import (
     NoteFramework,
     ObeyOrder,
     PublishDirective,
+    RefuseLayout,
     StoreProbe,
     Terminate,
     Unblocked,
@@ -96,6 +98,9 @@ PROBE_REPORT_ROWS = (PROBE_ITERATIONS + WARM_UP_ITERATIONS) * (
 ) // PROBE_SPLIT_EVERY + 1
 
 
+MAX_LAYOUT_CHANGES = 5  # that a leader may refuse before the job does without the layout
+
+
 def plan(state: JobState) -> Action:
     """Return the one thing to do for this job now; what it waits for is said once."""
     action, said = hold_while_hidden(state, decide_action(state)), state.job.waiting
@@ -108,7 +113,7 @@ def plan(state: JobState) -> Action:
             return action
         case Finish():
             return complete_reason(state, action)
-        case EndOrder() | ObeyOrder() | NoteBudget() | NoteFramework():
+        case EndOrder() | ObeyOrder() | NoteBudget() | NoteFramework() | RefuseLayout():
             return action
         case _ if said is not None and not state.job.phase.is_final:
             return Unblocked(f"going on, after: {said}")
@@ -233,6 +238,8 @@ def leave_out_unreachable(state: JobState, wanted: WantedConfig) -> Action | Non
     # The leader before refuses, which need not be a member of the new generation.
     if directive is None or all(w.refused != directive.generation for w in state.workers):
         return None
+    if directive.restarts:
+        return ask_again(state, directive)
     members = tuple(
         m for m in directive.members if (w := state.worker(m.worker)) and w.generation > 0
     )
@@ -242,8 +249,6 @@ def leave_out_unreachable(state: JobState, wanted: WantedConfig) -> Action | Non
         return Terminate(alive, f"{', '.join(alive)} cannot be reached by the leader")
     if not members:
         return None
-    if directive.restarts and not newcomers:
-        return ask_again(state, directive)
     config = shrink_config(state, directive.config, len(members))
     why = f"newcomers cannot be reached: going on with {config}"
     return PublishDirective(next_directive(state, config, members, why, repairs=True), why)
@@ -253,8 +258,12 @@ def ask_again(state: JobState, directive: Directive) -> Action | None:
     """The leader could not keep its state for another layout: ask again, ever more rarely.
 
     The workers train on meanwhile. A repair would end their processes, and lose what the leader
-    could not keep.
+    could not keep. After some times the job does without the layout.
     """
+    if len(state.published_without_iteration) > MAX_LAYOUT_CHANGES:
+        (refusing, *_) = [w.worker for w in state.workers if w.refused == directive.generation]
+        why = f"{refusing} could not keep its state for the change, {MAX_LAYOUT_CHANGES} times"
+        return RefuseLayout(Layout.parse(directive.layout), refusing, why)
     if state.now - (state.published_at or state.now) <= regroup_delay(state):
         return None
     why = f"the workers train on, since the leader cannot start again yet: {directive.config} later"

@@ -130,8 +130,13 @@ def leave_lost_behind(state: JobState, directive: Directive) -> Action | None:
 
 
 def leave_failed_layout(state: JobState, directive: Directive) -> Action | None:
-    """Some could not train in the layout they were told: all go on in one that is known to do."""
-    if is_starting_again(state, directive):
+    """Some could not train in the layout they were told: all go on in one that is known to do.
+
+    Where the leader has refused to change, all still train in the one before.
+    """
+    is_refused = any(worker.refused == directive.generation for worker in state.workers)
+    has_begun = bool(state.departed_members) or not is_refused
+    if has_begun and is_starting_again(state, directive):
         return Idle(f"waiting for the workers to start again without {directive.layout}")
     survivors = surviving_members(state, directive)
     if not survivors:
@@ -139,7 +144,8 @@ def leave_failed_layout(state: JobState, directive: Directive) -> Action | None:
     config = in_usable_layout(state, directive.config)
     config = shrink_config(state, config, len(survivors))
     why = f"no worker can train with {directive.layout}: going on with {config}"
-    return PublishDirective(next_directive(state, config, survivors, why, repairs=True), why)
+    again = next_directive(state, config, survivors, why, repairs=has_begun)
+    return PublishDirective(again, why)
 
 
 def with_purpose_of(directive: Directive, again: Directive) -> Directive:

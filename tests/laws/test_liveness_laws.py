@@ -21,7 +21,7 @@ from scavenger.measurement.layout_profile import USUAL_LINK, BlockProfile, Layou
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive, Member
 from scavenger.schemas.jobs import JobPhase
-from scavenger.stack import EAGER_NAME, StackCheck, refused_layouts
+from scavenger.stack import StackCheck, refused_layouts
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.db.vms import Vm
@@ -38,6 +38,7 @@ from service.reconciler.actions import (
     NoteBudget,
     NoteFramework,
     PublishDirective,
+    RefuseLayout,
     StoreProbe,
     Terminate,
     Unblocked,
@@ -78,13 +79,14 @@ class Fate(StrEnum):
     CLINGS = "it works, and its command never ends"
     VANISHES = "it works, and does not come back when it starts again in another layout"
     STICKS = "it works, and its process does not end for another layout"
+    UNSAVED = "it works, and cannot keep its state for another layout"
     UNABLE = "it works, and its command fails where processes share the model"
 
 
 FRAMEWORKS = ("", "pytorch", "tensorflow")
 MUTE = (Fate.UNGIVEN, Fate.DUMB)
 WARNED = (Fate.RECLAIMED, Fate.LINGERS)
-ODD_CHANGES = (Fate.VANISHES, Fate.STICKS, Fate.UNABLE)
+ODD_CHANGES = (Fate.VANISHES, Fate.STICKS, Fate.UNSAVED, Fate.UNABLE)
 WORKING = (Fate.WORKS, Fate.MUTED, Fate.DIES, *WARNED, Fate.STAYS, Fate.CLINGS, *ODD_CHANGES)
 ENTERING = (*WORKING, Fate.IDLE, Fate.PARTED)
 
@@ -187,6 +189,8 @@ class World:
                 self.choose(run.config, why)
             case KeepConfig(config, why):
                 self.choose(config, why)
+            case RefuseLayout(layout, _, why):
+                self.checks = (*self.checks, StackCheck(str(layout), 0, 0.0, 0.0, why))
             case NoteBudget(share):
                 assert share > self.job.budget_told
                 self.job = replace(self.job, budget_told=share)
@@ -297,6 +301,13 @@ class World:
             return told.rank_of(name) is not None and not is_listed
         if not (is_listed or known.generation > 0):
             return False
+        leader = told.members[0].worker
+        lead = self.workers[leader]
+        is_unsaved = self.fate(int(leader.removeprefix("w"))) is Fate.UNSAVED
+        if is_unsaved and lead.generation > 0 and lead.finished is None and known.generation > 0:
+            if name == leader:
+                self.note(name, refused=told.generation)
+            return True
         if fate is not Fate.STICKS:
             self.layouts[name] = told.layout
             self.note(name, address="", generation=0)
@@ -435,21 +446,49 @@ def test_workers_start_again_in_the_layout_that_was_chosen() -> None:
     assert any("w1, w2 started again: going on" in line for line in world.said), world.said
 
 
-@pytest.mark.parametrize(
-    "fates", [[Fate.UNABLE], [Fate.WORKS, Fate.UNABLE], [Fate.UNABLE, Fate.WORKS]], ids=str
-)
-@pytest.mark.parametrize("chosen", [None, ClusterConfig(2, 128, stack=CUT)], ids=str)
-def test_a_job_whose_workers_cannot_train_in_a_layout_goes_on_without_it(
-    fates: list[Fate], chosen: ClusterConfig | None
-) -> None:
+UNABLE = [[Fate.UNABLE], [Fate.WORKS, Fate.UNABLE], [Fate.UNABLE, Fate.WORKS]]
+UNSAVED = [[Fate.UNSAVED], [Fate.UNSAVED, Fate.WORKS]]
+
+
+def change_in_midst(fates: list[Fate]) -> World:
+    """Let a job live that trains and is then to train in another layout."""
+    chosen = ClusterConfig(2, 128)
     made = job(spec=spec(limits=LAYOUTS), phase=JobPhase.PENDING, chosen=chosen)
     world = World(fates, is_measured=True, job=made)
+    while not world.bearing:
+        world.act()
+        world.pass_time()
+    world.choose(replace(chosen, stack=CUT), "it is better")
     live_through(world)
-    assert world.directive is not None
+    return world
+
+
+@pytest.mark.parametrize("fates", UNABLE, ids=str)
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_a_job_whose_workers_cannot_train_in_a_layout_goes_on_without_it(
+    fates: list[Fate], is_at_once: bool
+) -> None:
+    if is_at_once:
+        chosen = ClusterConfig(2, 128, stack=CUT)
+        made = job(spec=spec(limits=LAYOUTS), phase=JobPhase.PENDING, chosen=chosen)
+        world = World(fates, is_measured=True, job=made)
+        live_through(world)
+    else:
+        world = change_in_midst(fates)
     assert world.trained_in == {str(PLAIN)}, world.said
-    assert world.job.chosen is not None
-    assert world.job.chosen.stack == EAGER_NAME
+    assert {check.stack for check in world.checks} == {CUT}, world.said
+    assert world.job.chosen == ClusterConfig(2, 128)
     assert not any(one.exit_code for one in world.vms), world.said
+
+
+@pytest.mark.parametrize("fates", UNSAVED, ids=str)
+def test_a_leader_that_cannot_keep_its_state_stays_in_its_layout(fates: list[Fate]) -> None:
+    world = change_in_midst(fates)
+    assert world.trained_in == {str(PLAIN)}, world.said
+    assert [check.stack for check in world.checks] == [CUT], world.said
+    assert world.checks[0].refusal == "w1 could not keep its state for the change, 5 times"
+    assert sum("no worker can train" in line for line in world.said) == 1, world.said
+    assert len(world.vms) == 2, world.said
 
 
 @pytest.mark.parametrize("objective", ["fastest", "knee", "cheapest"])
