@@ -49,7 +49,7 @@ class Agents:
         self.rows: dict[str, int] = {}
         self.processes: Processes | None = None
         if scenario.profile is not None:
-            self.processes = Processes(job, scenario.profile, self.rows)
+            self.processes = Processes(job, scenario.profile, self.rows, scenario.refused)
 
     def memory(self) -> object:
         """Return what the agents remember."""

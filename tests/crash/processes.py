@@ -23,7 +23,7 @@ from scavenger.protocol import (
     StepReport,
     WorkerSpec,
 )
-from service.api.enrolment import store_profile, with_layout
+from service.api.enrolment import layout_after_failure, store_profile, with_layout
 from service.api.telemetry import store_report, validate_rows
 from service.db import workers
 from service.db.jobs import StoredJob
@@ -58,11 +58,14 @@ class Processes:
 
     Attributes:
         rows: How many rows of each worker the controller has.
+        refused: The layout in which commands fail, if any.
         mishaps: What no real worker would have got over.
     """
 
-    def __init__(self, job: str, profile: LayoutProfile, rows: dict[str, int]) -> None:
-        self.job, self.profile, self.rows = job, profile, rows
+    def __init__(
+        self, job: str, profile: LayoutProfile, rows: dict[str, int], refused: str
+    ) -> None:
+        self.job, self.profile, self.rows, self.refused = job, profile, rows, refused
         self.of: dict[str, Process] = {}
         self.leader = self.saved_by = ""
         self.starts = 0
@@ -92,7 +95,9 @@ class Processes:
         if mine.layout is None:
             self.of[vm.id] = self._enrol(connection, job, vm, mine, now)
         elif mine.begins is not None:
-            if now >= mine.begins:
+            if now >= mine.begins and str(mine.layout) == self.refused:
+                self._fail(connection, vm, mine, now)
+            elif now >= mine.begins:
                 self._say_hello(connection, vm, host, now)
         elif mine.stale:
             self._report_stale(connection, vm, mine.stale, now)
@@ -138,6 +143,16 @@ class Processes:
         hello = Hello(vm.id, address, vm.role)
         self.rows[vm.id] = workers.record_hello(connection, self.job, hello, now)
         self.of[vm.id] = replace(self.of[vm.id], address=address, begins=None)
+
+    def _fail(self, connection: Connection, vm: Vm, mine: Process, now: datetime) -> None:
+        """Let the command of a worker fail, and start it again in the layout that is left."""
+        assert mine.layout is not None
+        other = layout_after_failure(connection, vm.id, mine.layout, "no", now)
+        if other is None:
+            self.mishaps.append(f"{vm.id} failed in {mine.layout} and is told no other layout")
+            return
+        workers.record_restart(connection, vm.id, now)
+        self.of[vm.id] = replace(mine, layout=other, begins=now + STARTS)
 
     def _report_stale(self, connection: Connection, vm: Vm, generation: int, now: datetime) -> None:
         """Report what the supervisor found in the spool of the process before."""

@@ -41,7 +41,8 @@ class Scenario:
             wait until the job trains on what was chosen.
         at_once: How many orders are given together; the later ones may make the others needless.
         speeds: How fast workers compute with stacks, beside eager.
-        refused: A stack that every worker refuses after its rehearsal.
+        refused: A stack that every worker refuses after its rehearsal, or a layout in which every
+            worker's command fails.
         profile: What the first machine measures of a model whose layout is searched.
     """
 
@@ -184,6 +185,14 @@ SCENARIOS = (
         speeds={CUT: 3.0},
         profile=PROFILE,
         orders=LAYOUT_ORDERS,
+    ),
+    Scenario(
+        "layouts-refused",
+        "1..2",
+        JobPhase.SUCCEEDED,
+        document=LAYOUTS,
+        profile=PROFILE,
+        refused=CUT,
     ),
     Scenario("sweep", "1..1", JobPhase.SUCCEEDED, orphans=(1, 5), step=4.0),
 )
