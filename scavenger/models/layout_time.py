@@ -21,11 +21,14 @@ from scavenger.measurement.layout_profile import BlockProfile, LayoutProfile
 
 # Of a layout that never ran: its time lies within this factor, either way, four times in five.
 UNCERTAINTY: Final = 1.3
-# A process with sharded weights gathers them twice and scatters their gradients once.
-SHARD_PASSES: Final = 3
-# Each time PyTorch's hooks and copies of a block take this long, measured with ``fully_shard`` of
-# tiny blocks in two processes on two cores. A message without content takes a tenth of it.
-SHARD_START: Final = 1.2e-3
+# A process with sharded weights gathers them for both passes.
+SHARD_GATHERS: Final = 2
+# Each gathering and reduction takes PyTorch's hooks so long, measured with ``fully_shard`` of tiny
+# blocks in two processes on two cores. A message without content takes a tenth of it.
+SHARD_START: Final = 1.5e-3
+# Whole weights are copied out of each gathering, and whole gradients into the reduction. Inside a
+# machine that is as fast as a message, which is a copy too.
+SHARD_COPIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +174,17 @@ class _Pieces:
     def _gathering_seconds(self, weight_bytes: float) -> float:
         """Return what sharded weights add to both passes of a block.
 
-        The cores that compute also move them, so nothing overlaps.
+        The cores that compute also move them, so nothing overlaps. Gloo scatters gradients by an
+        all-reduce, of which each process keeps its part.
         """
         count, link = self.layout.shard, self.between_stages
         if count == 1 or weight_bytes == 0:
             return 0.0
         moved = (count - 1) / count * weight_bytes / link.bytes_per_second
-        return SHARD_PASSES * (SHARD_START + (count - 1) * link.latency_seconds + moved)
+        gathering = SHARD_START + (count - 1) * link.latency_seconds + moved
+        reducing = SHARD_START + link.all_reduce(count, weight_bytes)
+        copying = SHARD_COPIES * weight_bytes / link.bytes_per_second
+        return SHARD_GATHERS * gathering + reducing + copying
 
     def cut(self) -> tuple[StageForecast, ...] | None:
         """Cut the chain so that the slowest stage is as fast as possible, and all fit the memory.
