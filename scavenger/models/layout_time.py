@@ -87,9 +87,20 @@ class LayoutForecast:
 
 
 def forecast_layout(
-    profile: LayoutProfile, layout: Layout, processes: int, global_batch: int
+    profile: LayoutProfile,
+    layout: Layout,
+    processes: int,
+    global_batch: int,
+    starts: Sequence[int] | None = None,
 ) -> LayoutForecast | None:
-    """Return what an iteration takes with the best cut of the model; None if none fits the memory.
+    """Return what an iteration takes; None if it does not fit the memory.
+
+    Args:
+        profile: The model.
+        layout: The layout; the names of its cuts do not count.
+        processes: Processes of all workers.
+        global_batch: Samples of an iteration.
+        starts: First block of each stage but the first; None for the best cut that fits.
 
     Raises:
         ValueError: The layout fits not the model, the processes or the batch.
@@ -98,7 +109,7 @@ def forecast_layout(
     if why is not None:
         raise ValueError(f"{layout}: {why}")
     pieces = _Pieces(profile, layout, processes, global_batch)
-    stages = pieces.cut()
+    stages = pieces.cut() if starts is None else pieces.stages([0, *starts, len(profile.blocks)])
     if stages is None:
         return None
     seconds = pieces.iteration(stages)
@@ -212,12 +223,16 @@ class _Pieces:
         edges = [0]
         for behind in range(count, 0, -1):
             edges.append(int(cuts[behind, edges[-1]]))
+        return self.stages(edges)
+
+    def stages(self, edges: Sequence[int]) -> tuple[StageForecast, ...] | None:
+        """Return the stages between these blocks; None if one does not fit the memory."""
         pieces = list(pairwise(edges))
         needed = [
             float(self._memory(pieces[stage :: self.layout.pipeline], stage))
             for stage in range(self.layout.pipeline)
         ]
-        if max(needed) > most:
+        if max(needed) > self.profile.process_memory_bytes:
             return None
         return tuple(
             StageForecast(

@@ -229,9 +229,9 @@ def _look_at(
         return best
     chosen, starts = best.layout, [stage.first for stage in best.stages[1:]]
     descending = reversed(local_batches)
-    most = next(batch for batch in descending if _forecast(profile, chosen, batch) is not None)
+    most = next(b for b in descending if _forecast(profile, chosen, b, starts) is not None)
     unlimited = replace(profile, machine_memory_bytes=math.inf)
-    small, large = (_forecast(unlimited, chosen, local_batches[end]) for end in (0, -1))
+    small, large = (_forecast(unlimited, chosen, local_batches[end], starts) for end in (0, -1))
     assert small is not None
     assert large is not None
     return _Candidate(
@@ -257,10 +257,19 @@ def _best_parts(
     return found or missing_memory(profile, cut, cut.processes, _divisible(layout, batch))
 
 
-def _forecast(profile: LayoutProfile, layout: Layout, batch: int) -> LayoutForecast | None:
-    """Forecast one worker; None if its processes' memory does not hold its part of the batch."""
+def _forecast(
+    profile: LayoutProfile, layout: Layout, batch: int, starts: Sequence[int] | None = None
+) -> LayoutForecast | None:
+    """Forecast one worker; None if its processes' memory does not hold its part of the batch.
+
+    Args:
+        profile: The model.
+        layout: The layout.
+        batch: Samples of the worker.
+        starts: First block of each stage but the first; None for the best cut for the batch.
+    """
     cut = _cut_for(layout, batch)
-    return forecast_layout(profile, cut, cut.processes, _divisible(layout, batch))
+    return forecast_layout(profile, cut, cut.processes, _divisible(layout, batch), starts)
 
 
 def _divisible(layout: Layout, batch: int) -> int:

@@ -109,9 +109,32 @@ def test_expected_factors_repeat_the_forecast_at_both_ends() -> None:
                 cut = option.layout
                 parts = max(m for m in range(1, cut.micro_batches + 1) if batch % m == 0)
                 own = replace(cut, micro_batches=parts, cuts=())
-                told = forecast_layout(profile, own, own.processes, batch)
+                starts = [int(name.removeprefix("blocks.")) for name in cut.cuts]
+                told = forecast_layout(profile, own, own.processes, batch, starts)
                 assert told is not None
                 assert law.step_times(grid)[0] == pytest.approx(told.seconds, rel=0.02)
+
+
+def test_the_largest_local_batch_is_that_of_the_cut_that_workers_keep() -> None:
+    limited = 0
+    for number in range(40):
+        profile = profile_of(number)
+        each = 0.6 * whole_bytes(profile, LOCAL_BATCHES[0])
+        whole = each * profile.processes_per_machine
+        fitting = replace(profile, machine_memory_bytes=whole)
+        for option in found_for(number, 0.6).options:
+            cut = option.layout
+            starts = [int(name.removeprefix("blocks.")) for name in cut.cuts]
+            for batch in LOCAL_BATCHES:
+                parts = max(m for m in range(1, cut.micro_batches + 1) if batch % m == 0)
+                own = replace(cut, micro_batches=parts, cuts=())
+                told = forecast_layout(fitting, own, own.processes, batch, starts)
+                if batch == option.most_local_batch or math.isinf(option.most_local_batch):
+                    assert told is not None
+                elif batch > option.most_local_batch:
+                    assert told is None
+                    limited += 1
+    assert limited > 20
 
 
 def test_what_does_not_fit_is_refused_with_the_bytes_that_are_missing() -> None:
