@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -192,28 +193,23 @@ class Alone:
         return count
 
 
+# Every layout of up to four processes of two along each axis, then some others.
+EVERY_LAYOUT = [
+    Layout(stages, shards, parts, micro_batches=micro_batches)
+    for stages, shards, parts in itertools.product((1, 2), repeat=3)
+    for micro_batches in (1, 2, 4)
+    if 1 < stages * shards * parts <= 4 and (stages > 1 or micro_batches == 1)
+]
+OTHERS = ["P=1 T=1 S=3", "P=1 T=4", "P=2 T=1 M=3", "P=4 T=1 M=4", "P=2 T=1 M=4 G=gpipe"]
+OTHERS += ["P=2 T=1 M=4 V=2"]
+USUAL = ("P=2 T=1 M=2", "adamw")  # test_chaos.py trains with tensor and sharded processes
+
+
 @pytest.mark.parametrize(
     ("layout", "optimizer"),
     [
-        ("P=2 T=1 M=2", "adamw"),  # test_chaos.py trains with tensor and sharded processes
-        pytest.param("P=2 T=1 M=4 V=2", "adamw", marks=pytest.mark.slow),
-        pytest.param("P=2 T=1 M=4 V=2", "sgd", marks=pytest.mark.slow),
-        pytest.param("P=2 T=1 M=4 G=gpipe", "adamw", marks=pytest.mark.slow),
-        pytest.param("P=2 T=1 M=4 G=gpipe", "sgd", marks=pytest.mark.slow),
-        pytest.param("P=1 T=2", "sgd", marks=pytest.mark.slow),
-        pytest.param("P=1 T=1 S=2", "adamw", marks=pytest.mark.slow),
-        pytest.param("P=1 T=1 S=2", "sgd", marks=pytest.mark.slow),
-        pytest.param("P=1 T=1 S=3", "adamw", marks=pytest.mark.slow),
-        pytest.param("P=1 T=2 S=2", "adamw", marks=pytest.mark.slow),
-        pytest.param("P=2 T=1 S=2", "sgd", marks=pytest.mark.slow),
-        pytest.param("P=2 T=1 S=2 M=2", "adamw", marks=pytest.mark.slow),
-        pytest.param("P=1 T=2", "adamw", marks=pytest.mark.slow),
-        pytest.param("P=2 T=2 M=2", "adamw", marks=pytest.mark.slow),
-        pytest.param("P=1 T=4", "adamw", marks=pytest.mark.slow),
-        pytest.param("P=2 T=1", "sgd", marks=pytest.mark.slow),
-        pytest.param("P=2 T=1 M=4", "sgd", marks=pytest.mark.slow),
-        pytest.param("P=2 T=1 M=3", "adamw", marks=pytest.mark.slow),
-        pytest.param("P=4 T=1 M=4", "adamw", marks=pytest.mark.slow),
+        pytest.param(*each, marks=() if each == USUAL else pytest.mark.slow)
+        for each in itertools.product((*map(str, EVERY_LAYOUT), *OTHERS), ("adamw", "sgd"))
     ],
 )
 def test_workers_that_share_a_model_train_as_one_process_while_their_number_changes(
@@ -321,11 +317,12 @@ def shards_of(row: dict[str, Any], layout: Layout) -> list[list[int]]:
     return [indices[at : at + size] for at in range(0, len(indices), size)]
 
 
+KILLED = ["P=2 T=1 M=2", "P=1 T=2", "P=1 T=1 S=2", "P=2 T=2 M=2", "P=2 T=1 S=2", "P=2 T=1 M=4 V=2"]
+POSITIONS = [(text, at) for text in KILLED for at in range(Layout.parse(text).processes)]
+
+
 @pytest.mark.slow  # `make chaos` kills them, too
-@pytest.mark.parametrize(
-    ("layout", "position"),
-    [("P=2 T=1 M=2", 0), ("P=2 T=1 M=2", 1), ("P=2 T=1 M=4 V=2", 0), ("P=2 T=1 M=4 V=2", 1)],
-)
+@pytest.mark.parametrize(("layout", "position"), POSITIONS)
 def test_a_killed_process_takes_its_worker_out_and_the_others_redo_the_iteration(
     tmp_path: Path, layout: str, position: int
 ) -> None:
@@ -365,9 +362,8 @@ def test_a_checkpoint_of_a_layout_is_one_of_the_whole_model(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("layout", "position"),
     [
-        pytest.param("P=2 T=1 M=2", 0, marks=pytest.mark.slow),
-        ("P=2 T=1 M=2", 1),
-        pytest.param("P=2 T=1 M=4 V=2", 0, marks=pytest.mark.slow),
+        pytest.param(*each, marks=() if each == ("P=2 T=1 M=2", 1) else pytest.mark.slow)
+        for each in POSITIONS
     ],
 )
 def test_a_gradient_that_overflows_in_one_process_lets_all_of_them_skip_the_step(
@@ -384,7 +380,7 @@ def test_a_gradient_that_overflows_in_one_process_lets_all_of_them_skip_the_step
     with conductor:
         conductor.start("w0")
         conductor.wait_applied(conductor.order(["w0"], BATCH, report_after=6), 6)
-    for place in (0, 1):
+    for place in range(Layout.parse(layout).processes):
         rows = {row["iteration"]: row for row in conductor.rows(str(place))}
         assert [rows[at]["moved"] > 0 for at in range(6)] == [True, True, True, False, True, True]
         assert [rows[at]["scale"] for at in range(6)] == [64, 64, 64, 32, 32, 32]
