@@ -73,23 +73,34 @@ SCALED = """
 import json, math, os, sys
 import torch
 import worker_agent
-from tests.integration.shared import loss, make_model, make_optimizer, samples
+from torch.distributed.tensor import DTensor
+from tests.integration.shared import PLAN, loss, make_model, make_optimizer, samples
 
 model, position = make_model(), int(os.environ["SCAVENGER_POSITION"])
 optimizer, scaler = make_optimizer("sgd", model), torch.amp.GradScaler("cpu", init_scale=64.0)
 inputs, targets = samples()
 with worker_agent.session() as job, open(f"{position}.jsonl", "a", buffering=1) as rows:
-    job.prepare(model, optimizer, scaler=scaler, loss=loss)
-    parameter = next(iter(model.parameters()))
-    for indices in job.batches(len(inputs), global_batch=16, epochs=1000):
+    job.prepare(model, optimizer, scaler=scaler, loss=loss, tensor_plan=PLAN)
+
+    def overflow(gradient):
         is_odd = job.iteration == 3 and position == int(sys.argv[1])
-        hook = parameter.register_hook(lambda g: g * math.inf if is_odd else g)
+        return gradient * math.inf if is_odd else gradient
+
+    def watch_output(block, inputs, output):
+        output.register_hook(overflow)
+
+    parameter = next(iter(model.parameters()))
+    if isinstance(parameter, DTensor):  # the backward pass knows another, that is whole
+        for block in model:
+            block.register_forward_hook(watch_output)
+    else:
+        parameter.register_hook(overflow)
+    for indices in job.batches(len(inputs), global_batch=16, epochs=1000):
         before = parameter.detach().clone()
         optimizer.zero_grad()
         job.step(inputs[indices], targets[indices])
         scaler.step(optimizer)
         scaler.update()
-        hook.remove()
         moved = float((parameter.detach() - before).abs().max())
         facts = {"iteration": job.iteration, "moved": moved, "scale": scaler.get_scale()}
         rows.write(json.dumps(facts) + "\\n")
