@@ -413,6 +413,7 @@ class WorkerSpec:
         local_batch: Samples to rehearse with; 0 for no rehearsal.
         layout: How the processes of the worker share the model.
         profile: Whether the machine is to profile the model first, and to ask for the layout then.
+        searches_layout: Whether a command that fails before it has trained may go on in another.
     """
 
     role: Role = "worker"
@@ -432,6 +433,7 @@ class WorkerSpec:
     local_batch: int = 0
     layout: Layout = PLAIN
     profile: bool = False
+    searches_layout: bool = False
 
     def __post_init__(self) -> None:
         if self.role == "worker" and not self.command:

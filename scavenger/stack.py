@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, get_args
 
@@ -227,10 +228,13 @@ class StackCheck:
 
 
 def refused_layouts(checks: Sequence[StackCheck]) -> Mapping[Layout, str]:
-    """Return the layouts that workers could not train in, and why."""
-    refused = {check.stack: check.refusal for check in checks if check.refusal}
-    found = {Stack.parse(name).layout: why for name, why in refused.items()}
-    return {layout: why for layout, why in found.items() if not layout.is_plain}
+    """Return the layouts that a job which searches them does without, and why."""
+    found: dict[Layout, str] = {}
+    for check in checks:
+        with suppress(ValueError):  # a worker may say any name
+            if check.refusal:
+                found[Stack.parse(check.stack).layout] = check.refusal
+    return found
 
 
 def measured_option(

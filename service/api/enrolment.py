@@ -75,6 +75,7 @@ def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> Worke
         drain=run.drain,
         stall=run.stall,
         layout=job.spec.layout if role == "worker" else PLAIN,
+        searches_layout=role == "worker" and job.spec.limits.layout_search is not None,
         **rehearsal_of(job, role),
     )
 
@@ -146,7 +147,7 @@ def layout_to_start_in(
     checks = measurements.stack_checks_of_jobs(connection, [job.id])[job.id]
     if published is not None and published[0].layout:
         current = Layout.parse(published[0].layout)
-        if current not in refused_layouts(checks):
+        if job.spec.limits.layout_search is None or current not in refused_layouts(checks):
             return ProfileReply(current)
     if job.spec.pipeline_search is not None:
         return pipeline_to_train_in(job, known)
@@ -187,18 +188,19 @@ def layout_after_failure(
     job = jobs.find(connection, vms.job_of_existing_vm(connection, worker) or "")
     if job is None or job.spec.limits.layout_search is None:
         return None
-    if failed.is_plain or directives.has_trained_in(connection, job.id, failed):
-        return None
     known = layout_profiles.of_jobs(connection, [job.id]).get(job.id)
     if known is None or known.profile is None:
+        return None
+    checks = measurements.stack_checks_of_jobs(connection, [job.id])[job.id]
+    usable = usable_layouts(job.spec, checks, known.profile)
+    other = next((option.layout for option in usable if option.layout != failed), None)
+    if other is None or directives.has_trained_in(connection, job.id, failed):
         return None
     if measurements.refuse_layout(connection, job.id, worker, failed, said, now):
         why = f"the job does without {failed}, in which {worker} could not train: {said}"
         facts = {"stack": str(failed), "worker": worker}
         record_event(connection, job.id, now, "stack_refused", why, facts)
-    checks = measurements.stack_checks_of_jobs(connection, [job.id])[job.id]
-    usable = usable_layouts(job.spec, checks, known.profile)
-    return usable[0].layout if usable else None
+    return other
 
 
 def pipeline_to_train_in(job: StoredJob, known: StoredProfile) -> ProfileReply:

@@ -15,6 +15,9 @@ from scavenger.protocol import Directive, Regrouped
 from service.db.schema import directives, measured_generations, regroups
 
 DIRECTIVE_ADAPTER = TypeAdapter(Directive)
+SAME_GENERATION = (measured_generations.c.job == directives.c.job) & (
+    measured_generations.c.generation == directives.c.generation
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +76,25 @@ def published_without_iterations(connection: Connection, job: str) -> tuple[date
 
 def has_trained_in(connection: Connection, job: str, layout: Layout) -> bool:
     """Whether a generation of a job that had a layout bore an iteration."""
-    same = (measured_generations.c.job == directives.c.job) & (
-        measured_generations.c.generation == directives.c.generation
-    )
     query = (
         select(directives.c.generation)
-        .join(measured_generations, same)
+        .join(measured_generations, SAME_GENERATION)
         .where(directives.c.job == job, directives.c.directive["layout"].astext == str(layout))
         .limit(1)
     )
     return connection.execute(query).first() is not None
+
+
+def newest_trained_layout(connection: Connection, job: str) -> str:
+    """Return the layout of the newest generation of a job that bore an iteration; empty without."""
+    query = (
+        select(directives.c.directive["layout"].astext)
+        .join(measured_generations, SAME_GENERATION)
+        .where(directives.c.job == job)
+        .order_by(directives.c.generation.desc())
+        .limit(1)
+    )
+    return connection.execute(query).scalar() or ""
 
 
 def history(connection: Connection, job: str) -> list[PublishedDirective]:

@@ -175,6 +175,13 @@ class RefuseLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchAnew:
+    """Forget what was chosen, as it can no longer be trained on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Write down how the job ended.
 
@@ -226,6 +233,7 @@ RecordedAction = (
     | NoteBudget
     | NoteFramework
     | RefuseLayout
+    | SearchAnew
     | Finish
     | Blocked
     | Unblocked

@@ -42,6 +42,7 @@ from service.reconciler.actions import (
     RecordedAction,
     RefuseLayout,
     Replan,
+    SearchAnew,
     StoreProbe,
     Unblocked,
 )
@@ -126,14 +127,15 @@ def record_action(
         case NoteFramework(framework, why, is_news, searches_anew):
             jobs.change_outcome(connection, job, framework=framework)
             if searches_anew:
-                forgotten = dict.fromkeys(("chosen", "choice", "due_from", "due_until"))
-                jobs.change_outcome(connection, job, reason=why, **forgotten)
+                forget_choice(connection, job, why)
             if is_news:
                 record_event(connection, job, now, "framework", why, event_data(action))
         case RefuseLayout(layout, worker, why):
             measurements.refuse_layout(connection, job, worker, layout, why, now)
             said = f"the job does without {layout}: {why}"
             record_event(connection, job, now, "stack_refused", said, event_data(action))
+        case SearchAnew(why):
+            forget_choice(connection, job, why)
         case Blocked(why):
             jobs.change_outcome(connection, job, waiting=why)
             record_event(connection, job, now, "waiting", why)
@@ -144,6 +146,12 @@ def record_action(
             record_finish(connection, machine_type, state, action)
         case _:
             assert_never(action)
+
+
+def forget_choice(connection: Connection, job: str, why: str) -> None:
+    """Forget what was chosen for a job, so that it is searched again."""
+    forgotten = dict.fromkeys(("chosen", "choice", "due_from", "due_until"))
+    jobs.change_outcome(connection, job, reason=why, **forgotten)
 
 
 def rescale_progress(connection: Connection, state: JobState, directive: Directive) -> None:

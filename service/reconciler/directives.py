@@ -61,15 +61,17 @@ def layout_of_workers(state: JobState, config: ClusterConfig) -> str:
 
 
 def layout_objection(state: JobState, config: ClusterConfig) -> str | None:
-    """Say why workers cannot train in the layout of a configuration; None where they can."""
+    """Say why the job does without the layout of a configuration; None where it does not."""
     layout = Stack.parse(config.stack).layout
     why = state.refused_layouts.get(layout)
-    return None if why is None else f"workers cannot train with {layout}: {why}"
+    return None if why is None else f"the job does without {layout}: {why}"
 
 
 def in_usable_layout(state: JobState, config: ClusterConfig) -> ClusterConfig:
-    """Return a configuration with the layout that is best as far as anything is known."""
-    return replace(config, stack=state.knowledge.space.stacks[0].name)
+    """Return a configuration with the layout that the job trained in, or the one it begins with."""
+    trained, usable = state.trained_layout, state.knowledge.space.stacks
+    found = next((option for option in usable if str(option.layout) == trained), usable[0])
+    return replace(config, stack=found.name)
 
 
 def is_layout_changing(state: JobState, config: ClusterConfig) -> bool:

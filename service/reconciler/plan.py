@@ -13,7 +13,6 @@ from statistics import median
 
 from scavenger.cluster import ClusterConfig
 from scavenger.errors import NothingFeasible
-from scavenger.layout import Layout
 from scavenger.measurement.profiling import (
     MAX_NOISE_ROWS,
     PROBE_ITERATIONS,
@@ -41,6 +40,7 @@ from service.reconciler.actions import (
     ObeyOrder,
     PublishDirective,
     RefuseLayout,
+    SearchAnew,
     StoreProbe,
     Terminate,
     Unblocked,
@@ -66,7 +66,7 @@ from service.reconciler.orders import (
     obey_resize,
 )
 from service.reconciler.places import is_shortage_reason, next_offer, shortage_reason
-from service.reconciler.repair import repair, with_purpose_of
+from service.reconciler.repair import repair
 from service.reconciler.servers import are_servers_ready, end_late_servers, missing_servers
 from service.reconciler.target import (
     NOISE_SPLIT_EVERY,
@@ -89,16 +89,12 @@ from service.reconciler.timeouts import (
     directive_deliverable_since,
     ignores_standby,
     is_boot_late,
-    regroup_delay,
 )
 from service.state.job_state import JobState
 
 PROBE_REPORT_ROWS = (PROBE_ITERATIONS + WARM_UP_ITERATIONS) * (
     PROBE_SPLIT_EVERY + 1
 ) // PROBE_SPLIT_EVERY + 1
-
-
-MAX_LAYOUT_CHANGES = 5  # that a leader may refuse before the job does without the layout
 
 
 def plan(state: JobState) -> Action:
@@ -168,7 +164,7 @@ def advance(state: JobState) -> Action:
     if advice is not None:
         return advice
     wanted = choose_wanted_config(state)
-    if isinstance(wanted, ChooseConfig | KeepConfig):
+    if isinstance(wanted, ChooseConfig | KeepConfig | SearchAnew):
         return wanted
     concerns: tuple[Callable[[JobState, WantedConfig], Action | None], ...] = (
         settle_running_probe,
@@ -238,8 +234,6 @@ def leave_out_unreachable(state: JobState, wanted: WantedConfig) -> Action | Non
     # The leader before refuses, which need not be a member of the new generation.
     if directive is None or all(w.refused != directive.generation for w in state.workers):
         return None
-    if directive.restarts:
-        return ask_again(state, directive)
     members = tuple(
         m for m in directive.members if (w := state.worker(m.worker)) and w.generation > 0
     )
@@ -252,23 +246,6 @@ def leave_out_unreachable(state: JobState, wanted: WantedConfig) -> Action | Non
     config = shrink_config(state, directive.config, len(members))
     why = f"newcomers cannot be reached: going on with {config}"
     return PublishDirective(next_directive(state, config, members, why, repairs=True), why)
-
-
-def ask_again(state: JobState, directive: Directive) -> Action | None:
-    """The leader could not keep its state for another layout: ask again, ever more rarely.
-
-    The workers train on meanwhile. A repair would end their processes, and lose what the leader
-    could not keep. After some times the job does without the layout.
-    """
-    if len(state.published_without_iteration) > MAX_LAYOUT_CHANGES:
-        (refusing, *_) = [w.worker for w in state.workers if w.refused == directive.generation]
-        why = f"{refusing} could not keep its state for the change, {MAX_LAYOUT_CHANGES} times"
-        return RefuseLayout(Layout.parse(directive.layout), refusing, why)
-    if state.now - (state.published_at or state.now) <= regroup_delay(state):
-        return None
-    why = f"the workers train on, since the leader cannot start again yet: {directive.config} later"
-    again = next_directive(state, directive.config, directive.members, why)
-    return PublishDirective(with_purpose_of(directive, again), why)
 
 
 def launch_missing(state: JobState, wanted: WantedConfig) -> Action | None:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scavenger.protocol import Directive
+from scavenger.layout import Layout
+from scavenger.protocol import Directive, Member
 from scavenger.schemas.jobs import JobPhase
 from service.db.workers import WorkerRow
-from service.reconciler.actions import Action, Finish, Idle, PublishDirective, Terminate
+from service.reconciler.actions import (
+    Action,
+    Finish,
+    Idle,
+    PublishDirective,
+    RefuseLayout,
+    Terminate,
+)
 from service.reconciler.directives import (
     choose_members,
+    has_state,
     in_usable_layout,
     layout_objection,
     next_directive,
@@ -29,6 +38,8 @@ from service.reconciler.timeouts import (
     regroup_delay,
 )
 from service.state.job_state import JobState
+
+MAX_LAYOUT_CHANGES = 5  # that a leader may refuse before the job does without the layout
 
 
 def repair(state: JobState) -> Action | None:
@@ -52,6 +63,9 @@ def repair(state: JobState) -> Action | None:
         return replace_servers(state, directive)
     if directive.layout and layout_objection(state, directive.config) is not None:
         return leave_failed_layout(state, directive)
+    leader = refusing_leader(state, directive) if directive.restarts else None
+    if leader is not None:
+        return ask_again(state, directive, leader)
     if state.lost_members or state.restarted_members:
         return leave_lost_behind(state, directive)
     if state.released_members:
@@ -130,22 +144,62 @@ def leave_lost_behind(state: JobState, directive: Directive) -> Action | None:
 
 
 def leave_failed_layout(state: JobState, directive: Directive) -> Action | None:
-    """Some could not train in the layout they were told: all go on in one that is known to do.
-
-    Where the leader has refused to change, all still train in the one before.
-    """
-    is_refused = any(worker.refused == directive.generation for worker in state.workers)
-    has_begun = bool(state.departed_members) or not is_refused
-    if has_begun and is_starting_again(state, directive):
+    """The job does without the layout it was told: all go on in one that is left."""
+    leader = refusing_leader(state, directive)
+    if leader is not None:
+        return stay_in_layout(state, directive, leader)
+    if is_starting_again(state, directive):
         return Idle(f"waiting for the workers to start again without {directive.layout}")
     survivors = surviving_members(state, directive)
     if not survivors:
         return None
-    config = in_usable_layout(state, directive.config)
-    config = shrink_config(state, config, len(survivors))
-    why = f"no worker can train with {directive.layout}: going on with {config}"
-    again = next_directive(state, config, survivors, why, repairs=has_begun)
-    return PublishDirective(again, why)
+    config = shrink_config(state, in_usable_layout(state, directive.config), len(survivors))
+    why = f"the job does without {directive.layout}: going on with {config}"
+    return PublishDirective(next_directive(state, config, survivors, why, repairs=True), why)
+
+
+def refusing_leader(state: JobState, directive: Directive) -> WorkerRow | None:
+    """Return who trains on as its state cannot be kept for another layout; None for nobody.
+
+    The leader before refuses, which need not be a member of the new generation.
+    """
+    for worker in state.workers:
+        is_there = worker.is_up and worker.worker not in state.departed_members
+        if is_there and worker.generation > 0 and worker.refused == directive.generation:
+            return worker
+    return None
+
+
+def ask_again(state: JobState, directive: Directive, leader: WorkerRow) -> Action:
+    """The leader could not keep its state for another layout: ask again, ever more rarely.
+
+    The workers train on meanwhile. A repair would end their processes, and lose what the leader
+    could not keep. After some times, or once a member is lost, the job does without the layout.
+    """
+    asked = len(state.published_without_iteration)
+    if asked >= MAX_LAYOUT_CHANGES or state.lost_members:
+        why = f"{leader.worker} could not keep its state for a change to it"
+        return RefuseLayout(Layout.parse(directive.layout), leader.worker, why)
+    if state.now - (state.published_at or state.now) <= regroup_delay(state):
+        return Idle(f"{leader.worker} trains on, and is asked for {directive.layout} again soon")
+    why = f"the workers train on, since the leader cannot start again yet: {directive.config} later"
+    again = next_directive(state, directive.config, directive.members, why)
+    return PublishDirective(with_purpose_of(directive, again), why)
+
+
+def stay_in_layout(state: JobState, directive: Directive, leader: WorkerRow) -> Action:
+    """Those that train on stay in their layout; newcomers join them there later."""
+    departed = state.departed_members
+    training = tuple(
+        member
+        for member in directive.members
+        if member.worker not in departed and has_state(state, member.worker)
+    ) or (Member(leader.worker, leader.address),)
+    config = shrink_config(state, in_usable_layout(state, directive.config), len(training))
+    why = f"the job does without {directive.layout}: staying with {config}"
+    repairs = bool(state.lost_members)
+    again = next_directive(state, config, training, why, repairs=repairs)
+    return PublishDirective(replace(again, restarts=again.layout != state.trained_layout), why)
 
 
 def with_purpose_of(directive: Directive, again: Directive) -> Directive:

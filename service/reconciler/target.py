@@ -23,7 +23,7 @@ from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport
 from scavenger.schemas.orders import ProbeWish
-from service.reconciler.actions import Advise, ChooseConfig, KeepConfig, Replan
+from service.reconciler.actions import Advise, ChooseConfig, KeepConfig, Replan, SearchAnew
 from service.reconciler.directives import in_usable_layout, layout_objection, shrink_config
 from service.reconciler.endings import counted, has_any_member_finished
 from service.reconciler.places import next_offer, shortage_reason
@@ -143,7 +143,9 @@ class WantedConfig:
         return self.probe is not None and self.probe.measures == "time"
 
 
-def choose_wanted_config(state: JobState) -> WantedConfig | ChooseConfig | KeepConfig:
+def choose_wanted_config(
+    state: JobState,
+) -> WantedConfig | ChooseConfig | KeepConfig | SearchAnew:
     """Return the configuration the job should be in now."""
     job, only = state.job, start_config_decision(state)
     ordered = ordered_probe(state)
@@ -152,7 +154,7 @@ def choose_wanted_config(state: JobState) -> WantedConfig | ChooseConfig | KeepC
     if job.chosen is not None:
         objection = layout_objection(state, job.chosen)
         if objection is not None:
-            return choose_other_layout(state, job.chosen, objection)
+            return leave_refused_choice(state, job.chosen, objection)
         return target_of_choice(state, job.chosen)
     if isinstance(only, KeepConfig):
         return only
@@ -165,13 +167,15 @@ def choose_wanted_config(state: JobState) -> WantedConfig | ChooseConfig | KeepC
     return target_of_decision(decision)
 
 
-def choose_other_layout(
+def leave_refused_choice(
     state: JobState, chosen: ClusterConfig, objection: str
-) -> ChooseConfig | KeepConfig:
-    """Replace a choice in whose layout the workers cannot train."""
-    decision = decide(state.knowledge)
-    if isinstance(decision, TrainOn):
-        return ChooseConfig(decision, f"{objection}; {decision.why}")
+) -> SearchAnew | KeepConfig:
+    """Replace a choice in a layout that the job does without: search again, or keep what is asked.
+
+    What a user asked for keeps its workers and its batch.
+    """
+    if state.standing.is_automatic and is_searched(state.job.spec):
+        return SearchAnew(objection)
     config = shrink_config(state, in_usable_layout(state, chosen), chosen.workers)
     return KeepConfig(config, f"{objection}; training on {config}")
 

@@ -60,7 +60,9 @@ class JobState:
         shortages: Which of them give none for a while, or have just lost a machine.
         standing: What stands by the orders of users; ``job.spec`` has the limits and the objective
             as these have changed them.
-        refused_layouts: Layouts that workers could not train in, and why.
+        refused_layouts: Layouts that the job does without, and why.
+        trained_layout: Layout of the newest Directive that bore an iteration, where the job does
+            without any; empty otherwise, or if none has.
     """
 
     now: datetime
@@ -83,6 +85,7 @@ class JobState:
     shortages: tuple[Shortage, ...] = ()
     standing: Standing = NO_ORDERS
     refused_layouts: Mapping[Layout, str] = field(default_factory=dict)
+    trained_layout: str = ""
 
     @property
     def planned_spec(self) -> JobSpec:

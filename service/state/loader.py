@@ -75,6 +75,9 @@ def load_job_state(
     if job.chosen is None or len(state.steps) or state.standing.open:
         effort = probe_effort(connection, state, resize_seconds(job.spec))
         state = replace(state, knowledge=replace(state.knowledge, probe_overhead=effort))
+    if state.refused_layouts:
+        trained = directives.newest_trained_layout(connection, job_id)
+        state = replace(state, trained_layout=trained)
     if job.phase.is_final or not needs_fruitless(state):
         return state
     return replace(
@@ -118,7 +121,8 @@ def load_job_states(
         profiles = layout_profiles.of_jobs(connection, searched) if searched else {}
         known = load_knowledge(connection, machine_type, planned, probes, checks, profiles)
     else:
-        probes, drifted, checks = dict.fromkeys(ids, ()), {}, {}
+        probes, drifted = dict.fromkeys(ids, ()), {}
+        checks, profiles = {}, {}
         known = {job.id: planning_state(job.spec, (), None) for job in planned}
     found = []
     for job in ordered:
@@ -137,7 +141,7 @@ def load_job_states(
             drifted=drift,
             steps=StepColumns(),
             standing=standing[job.id],
-            refused_layouts=refused_layouts(checks.get(job.id, ())),
+            refused_layouts=refused_layouts(checks[job.id]) if job.id in profiles else {},
             knowledge=replace(
                 known[job.id], running_machines=workers_alive, drifted_noise_scale=scale
             ),

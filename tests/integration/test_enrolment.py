@@ -35,6 +35,7 @@ from scavenger.protocol import (
     StepReport,
     WorkerSpec,
 )
+from scavenger.stack import EAGER_NAME
 from scavenger.worker_env import WorkerEnv
 from service.agent_package import AgentPackage
 from service.api.dependencies import AppState
@@ -43,7 +44,7 @@ from service.auth.permissions import BootstrapOnly, PublicAccess, WorkersOnly
 from service.auth.secrets import SecretStore
 from service.auth.tokens import WORKER_AUDIENCE, WORKER_TOKEN_LIFETIME, ControllerKeys
 from service.clouds.storage import CheckpointStorage
-from service.db import directives, jobs, vms
+from service.db import directives, jobs, measurements, vms
 from service.db.schema import measured_generations
 from tests.builders import HERE, directive, document, offer
 from tests.contract.host import CODE, CODE_SHA256, ROUTES
@@ -266,7 +267,20 @@ def test_a_layout_in_which_a_command_fails_before_it_trains_is_left_out(fleet: F
     assert fleet.told("restart")[0].endswith(f"exit code 1, now with {PLAIN}")
     shown = fleet.client.get(f"/v1/jobs/{fleet.job}/curve").json()
     assert [each["name"] for each in shown["stacks"] if each["refusal"] == "no"] == [str(cut)]
+    # It is the last one, so the command has failed.
     assert after_failure(fleet, PLAIN) is None
+    assert len(fleet.told("stack_refused")) == 1
+
+
+def test_a_job_whose_script_fails_in_one_process_goes_on_in_several(fleet: Fleet) -> None:
+    fleet.submit(limits={"workers": 1, "batch": [32], "layout": {"pipeline": [1, 2]}})
+    cut = reply_to(fleet, HALVES).layout
+    assert enrolled(fleet, fleet.launch(2, datetime.now(UTC))).worker.searches_layout
+    assert after_failure(fleet, PLAIN) == cut
+    assert after_failure(fleet, cut) is None
+    with fleet.engine.connect() as connection:
+        refused = measurements.stack_checks_of_jobs(connection, [fleet.job])[fleet.job]
+    assert [check.stack for check in refused] == [EAGER_NAME]
 
 
 def test_a_command_that_fails_in_a_layout_others_have_trained_in_has_failed(fleet: Fleet) -> None:

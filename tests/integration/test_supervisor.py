@@ -661,7 +661,7 @@ def test_a_command_that_cannot_train_in_a_layout_goes_on_in_the_one_it_is_told(
     machine: Machine, controller: ControllerDouble
 ) -> None:
     stages, shards = Layout(2, micro_batches=4), Layout(1, 2)
-    controller.assign(layout=stages)
+    controller.assign(layout=stages, searches_layout=True)
     controller.layouts = [shards, PLAIN]
     machine.start(FAILS_IN_LAYOUTS.format(before="pass"))
     ended = machine.ending()
@@ -680,8 +680,29 @@ def test_a_command_that_cannot_train_in_a_layout_goes_on_in_the_one_it_is_told(
 def test_a_command_that_fails_in_a_layout_ends_for_good(
     machine: Machine, controller: ControllerDouble, before: str, asks: bool
 ) -> None:
-    controller.assign(layout=Layout(2))
+    controller.assign(layout=Layout(2), searches_layout=True)
     machine.start(FAILS_IN_LAYOUTS.format(before=before))
     ended = machine.ending()
     assert (ended.code, ended.failed_layout) == (1, None)
     assert len(controller.failed) == asks
+
+
+def test_a_command_that_dies_in_a_layout_again_and_again_goes_on_in_another(
+    machine: Machine, controller: ControllerDouble
+) -> None:
+    controller.assign(layout=Layout(2), searches_layout=True)
+    controller.layouts = [PLAIN]
+    machine.start(FAILS_IN_LAYOUTS.format(before="os.abort()"))
+    assert machine.ending().code == 0
+    assert [each.code for each in controller.restarts] == [-signal.SIGABRT] * 3
+    assert [each.code for each in controller.failed] == [-signal.SIGABRT]
+
+
+def test_a_command_whose_job_searches_no_layout_ends_at_its_first_failure(
+    machine: Machine, controller: ControllerDouble
+) -> None:
+    controller.assign(layout=Layout(2))
+    controller.layouts = [PLAIN]
+    machine.start(FAILS_IN_LAYOUTS.format(before="pass"))
+    assert machine.ending().code == 1
+    assert controller.failed == []

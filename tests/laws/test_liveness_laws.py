@@ -21,7 +21,7 @@ from scavenger.measurement.layout_profile import USUAL_LINK, BlockProfile, Layou
 from scavenger.measurement.steps import StepColumns
 from scavenger.protocol import Directive, Member
 from scavenger.schemas.jobs import JobPhase
-from scavenger.stack import StackCheck, refused_layouts
+from scavenger.stack import EAGER_NAME, StackCheck, refused_layouts
 from service.db.jobs import StoredJob
 from service.db.measurements import SettledProbe
 from service.db.vms import Vm
@@ -39,6 +39,7 @@ from service.reconciler.actions import (
     NoteFramework,
     PublishDirective,
     RefuseLayout,
+    SearchAnew,
     StoreProbe,
     Terminate,
     Unblocked,
@@ -111,7 +112,7 @@ class World:
     said: list[str] = field(default_factory=list)
     kept: float = 0.0  # epochs of the checkpoint that the last one writes who leaves in time
     layouts: dict[str, str] = field(default_factory=dict)  # of each worker's process
-    trained_in: set[str] = field(default_factory=set)  # layouts
+    trained_layouts: list[str] = field(default_factory=list)  # of what bore an iteration, in turn
     checks: tuple[StackCheck, ...] = ()
 
     def see(self) -> JobState:
@@ -132,6 +133,7 @@ class World:
                 profile=PROFILE if self.is_searched else None,
             ),
             refused_layouts=refused_layouts(self.checks),
+            trained_layout=self.trained_layouts[-1] if self.trained_layouts else "",
             is_hidden=self.is_hidden,
         )
         return replace(
@@ -191,6 +193,8 @@ class World:
                 self.choose(config, why)
             case RefuseLayout(layout, _, why):
                 self.checks = (*self.checks, StackCheck(str(layout), 0, 0.0, 0.0, why))
+            case SearchAnew(why):
+                self.job = replace(self.job, chosen=None, choice=None, reason=why)
             case NoteBudget(share):
                 assert share > self.job.budget_told
                 self.job = replace(self.job, budget_told=share)
@@ -328,7 +332,7 @@ class World:
         layout = self.layouts[name]
         if fate is not Fate.UNABLE or layout == str(PLAIN):
             return False
-        if layout in self.trained_in:
+        if layout in self.trained_layouts:
             self.change(name, exit_code=1, tail="no")
             return True
         self.checks = (*self.checks, StackCheck(layout, 0, 0.0, 0.0, "no"))
@@ -352,7 +356,7 @@ class World:
         if not (works and heard and served and running == entered == names):
             return
         self.bearing, self.rows = told.generation, self.rows + 60 * self.is_measured
-        self.trained_in.add(told.layout)
+        self.trained_layouts.append(told.layout)
         for name in names:
             before = self.workers[name]
             epochs = max(before.epochs, self.kept) + EPOCHS_PER_STEP
@@ -450,45 +454,50 @@ UNABLE = [[Fate.UNABLE], [Fate.WORKS, Fate.UNABLE], [Fate.UNABLE, Fate.WORKS]]
 UNSAVED = [[Fate.UNSAVED], [Fate.UNSAVED, Fate.WORKS]]
 
 
-def change_in_midst(fates: list[Fate]) -> World:
-    """Let a job live that trains and is then to train in another layout."""
-    chosen = ClusterConfig(2, 128)
+def change_in_midst(fates: list[Fate], workers: int) -> World:
+    """Let a job live that trains and is then to train in another layout, on two workers."""
+    chosen = ClusterConfig(workers, 128)
     made = job(spec=spec(limits=LAYOUTS), phase=JobPhase.PENDING, chosen=chosen)
     world = World(fates, is_measured=True, job=made)
     while not world.bearing:
         world.act()
         world.pass_time()
-    world.choose(replace(chosen, stack=CUT), "it is better")
+    world.choose(ClusterConfig(2, 128, stack=CUT), "it is better")
     live_through(world)
     return world
 
 
 @pytest.mark.parametrize("fates", UNABLE, ids=str)
-@pytest.mark.parametrize("is_at_once", [False, True])
+@pytest.mark.parametrize("before", [0, 1, 2])
 def test_a_job_whose_workers_cannot_train_in_a_layout_goes_on_without_it(
-    fates: list[Fate], is_at_once: bool
+    fates: list[Fate], before: int
 ) -> None:
-    if is_at_once:
+    if before == 0:
         chosen = ClusterConfig(2, 128, stack=CUT)
         made = job(spec=spec(limits=LAYOUTS), phase=JobPhase.PENDING, chosen=chosen)
         world = World(fates, is_measured=True, job=made)
         live_through(world)
     else:
-        world = change_in_midst(fates)
-    assert world.trained_in == {str(PLAIN)}, world.said
+        world = change_in_midst(fates, before)
+    assert set(world.trained_layouts) == {str(PLAIN)}, world.said
     assert {check.stack for check in world.checks} == {CUT}, world.said
-    assert world.job.chosen == ClusterConfig(2, 128)
+    assert world.job.chosen is not None
+    assert world.job.chosen.stack == EAGER_NAME
     assert not any(one.exit_code for one in world.vms), world.said
 
 
 @pytest.mark.parametrize("fates", UNSAVED, ids=str)
-def test_a_leader_that_cannot_keep_its_state_stays_in_its_layout(fates: list[Fate]) -> None:
-    world = change_in_midst(fates)
-    assert world.trained_in == {str(PLAIN)}, world.said
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_leader_that_cannot_keep_its_state_stays_in_its_layout(
+    fates: list[Fate], before: int
+) -> None:
+    world = change_in_midst(fates, before)
+    assert set(world.trained_layouts) == {str(PLAIN)}, world.said
     assert [check.stack for check in world.checks] == [CUT], world.said
-    assert world.checks[0].refusal == "w1 could not keep its state for the change, 5 times"
-    assert sum("no worker can train" in line for line in world.said) == 1, world.said
-    assert len(world.vms) == 2, world.said
+    assert world.checks[0].refusal == "w1 could not keep its state for a change to it"
+    assert sum("the workers train on" in line for line in world.said) == 4, world.said
+    assert sum("staying with" in line for line in world.said) == 1, world.said
+    assert world.workers["w1"].epochs >= world.job.spec.stop_rule.max_progress, world.said
 
 
 @pytest.mark.parametrize("objective", ["fastest", "knee", "cheapest"])

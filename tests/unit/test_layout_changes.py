@@ -12,7 +12,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.layout import Layout
 from scavenger.protocol import Directive, Member
 from service.db.workers import WorkerRow
-from service.reconciler.actions import Action, Idle, PublishDirective, Terminate
+from service.reconciler.actions import Action, Idle, PublishDirective, RefuseLayout, Terminate
 from service.reconciler.directives import next_directive
 from service.reconciler.plan import plan
 from service.state.job_state import JobState
@@ -71,7 +71,7 @@ def failed(workers: int, *rows: WorkerRow, **changes: Any) -> JobState:
     return replace(now, refused_layouts={Layout.parse(NEXT): "no"})
 
 
-GOES_BACK = f"no worker can train with {NEXT}: going on with K="
+GOES_BACK = f"the job does without {NEXT}: going on with K="
 CHANGES: dict[str, tuple[JobState, type[Action], str]] = {
     "all train on until they agree": (
         changing(2, before(1), before(2)),
@@ -194,6 +194,36 @@ CHANGES: dict[str, tuple[JobState, type[Action], str]] = {
         Idle,
         f"waiting for the workers to start again without {NEXT}",
     ),
+    "a leader that cannot keep its state trains on, whoever is back": (
+        changing(2, before(1, refused=2), back(2), published_at=NOW),
+        Idle,
+        f"w1 trains on, and is asked for {NEXT} again soon",
+    ),
+    "it is asked again after a while": (
+        overdue(2, before(1, refused=2), back(2)),
+        PublishDirective,
+        "the workers train on, since the leader cannot start again yet",
+    ),
+    "but not for ever": (
+        changing(2, before(1, refused=2), back(2), published_without_iteration=(NOW,) * 5),
+        RefuseLayout,
+        "w1 could not keep its state for a change to it",
+    ),
+    "nor once a member is lost": (
+        changing(2, before(1, refused=2), back(2), vms=(vm(1), vm(2, **GONE))),
+        RefuseLayout,
+        "w1 could not keep its state for a change to it",
+    ),
+    "then those that train stay in their layout": (
+        failed(2, before(1, refused=2), back(2), trained_layout=BEFORE),
+        PublishDirective,
+        f"the job does without {NEXT}: staying with K=1 B=128",
+    ),
+    "what a lost member's process refused does not count": (
+        changing(2, down(1, refused=2), back(2)),
+        Idle,
+        AWAITED,
+    ),
     "without a search of layouts none is awaited": (
         snapshot(workers=(down(1), back(2))),
         PublishDirective,
@@ -225,6 +255,14 @@ def test_what_was_told_still_holds_once_all_are_back() -> None:
     told = published(changing(2, back(1), back(2)))
     assert {name: getattr(told, name) for name in PROBED} == PROBED
     assert (told.generation, told.layout, told.repairs, told.handover) == (3, NEXT, True, None)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_those_that_stay_in_their_layout_do_not_start_again(is_lost: bool) -> None:
+    machines = (vm(1), vm(2, **GONE) if is_lost else vm(2))
+    told = published(failed(2, before(1, refused=2), back(2), vms=machines, trained_layout=BEFORE))
+    assert (told.layout, told.restarts, told.repairs) == (BEFORE, False, is_lost)
+    assert [member.worker for member in told.members] == ["w1"]
 
 
 def test_a_directive_says_whether_its_workers_start_again() -> None:

@@ -203,32 +203,42 @@ class Supervisor:
             result = self._run_once(command, enrolled, context, layout)
             if result is None:
                 return None
-            has_trained = page.read().iteration > 0
-            if not layout.is_plain and not has_trained and result.is_failure_of_command:
-                other = self._ask_for_layout(result, layout)
-                if other is not None:
-                    layout = other
+            may_be_layout = worker.searches_layout and page.read().iteration == 0
+            if may_be_layout and result.is_failure_of_command:
+                layout, is_other = self._ask_for_layout(result, layout)
+                if is_other:
                     continue
-            if not self._restart_is_due(result):
+            if self._restart_is_due(result):
+                if isinstance(result.reason, ChangesLayout):
+                    layout = result.reason.layout
+                continue
+            if not (may_be_layout and result.is_retryable):
                 return result
-            if isinstance(result.reason, ChangesLayout):
-                layout = result.reason.layout
+            # It died again and again, so another layout is the last thing to try.
+            layout, is_other = self._ask_for_layout(result, layout)
+            if not is_other:
+                return result
 
-    def _ask_for_layout(self, result: RunResult, failed: Layout) -> Layout | None:
-        """Ask for another layout, since the command failed before it had trained in this one."""
+    def _ask_for_layout(self, result: RunResult, failed: Layout) -> tuple[Layout, bool]:
+        """Ask for another layout, since the command failed before it had trained in this one.
+
+        Returns:
+            The layout to go on in, and whether it is another one.
+        """
         message = replace(result.to_message(self._settings.worker), failed_layout=failed)
         log.warning("the command failed with %s: %s", failed, message.in_words)
         kill_others(CLEANUP_TIMEOUT)
         while self._may_continue():
             try:
-                return self._controller.exit(message).layout
+                other = self._controller.exit(message).layout
+                return (failed, False) if other is None else (other, True)
             except ControllerRefused as error:
                 log.warning("the controller names no other layout: %s", error)
-                return None
+                return failed, False
             except ControllerUnreachable as error:
                 log.warning("another layout was not asked for and is again: %s", error)
                 self._shutdown_signal.sleep(ENROL_RETRY)
-        return None
+        return failed, False
 
     def _profile(
         self, command: TrainingCommand, enrolled: EnrolmentReply, context: RunContext

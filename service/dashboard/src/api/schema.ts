@@ -4410,6 +4410,7 @@ export interface components {
          *         local_batch: Samples to rehearse with; 0 for no rehearsal.
          *         layout: How the processes of the worker share the model.
          *         profile: Whether the machine is to profile the model first, and to ask for the layout then.
+         *         searches_layout: Whether a command that fails before it has trained may go on in another.
          */
         WorkerSpec: {
             /**
@@ -4473,6 +4474,11 @@ export interface components {
              * @enum {string}
              */
             role: "worker" | "server";
+            /**
+             * Searches Layout
+             * @default false
+             */
+            searches_layout: boolean;
             /**
              * Setup
              * @default []
