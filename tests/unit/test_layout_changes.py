@@ -194,7 +194,7 @@ CHANGES: dict[str, tuple[JobState, type[Action], str]] = {
         Idle,
         f"waiting for the workers to start again without {NEXT}",
     ),
-    "a leader that cannot keep its state trains on, whoever is back": (
+    "a leader that cannot keep its state trains on while others are back": (
         changing(2, before(1, refused=2), back(2), published_at=NOW),
         Idle,
         f"w1 trains on, and is asked for {NEXT} again soon",
