@@ -159,7 +159,7 @@ def leave_failed_layout(state: JobState, directive: Directive) -> Action | None:
 
 
 def refusing_leader(state: JobState, directive: Directive) -> WorkerRow | None:
-    """Return who trains on as its state cannot be kept for another layout; None for nobody.
+    """Return who trains on as its state cannot be kept for another layout; None where none does.
 
     The leader before refuses, which need not be a member of the new generation.
     """
