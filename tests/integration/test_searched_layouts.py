@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
-from sqlalchemy import Engine
+from sqlalchemy import Engine, insert
 
+from scavenger.cluster import ClusterConfig
+from scavenger.layout import Layout
 from scavenger.measurement.layout_profile import (
     LAYOUT_PROFILE,
     BlockProfile,
@@ -25,9 +27,15 @@ from service.api.dependencies import AppState
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
-from service.db import jobs, vms
+from service.db import directives, jobs, layout_profiles, vms
+from service.db.layout_profiles import StoredProfile
+from service.db.schema import measured_generations
+from service.reconciler.actions import PublishDirective, RefuseLayout, SearchAnew
+from service.reconciler.apply import record_action
+from service.reconciler.plan import plan
 from service.state.loader import load_job_states
-from tests.builders import HERE, document, offer
+from tests.builders import HERE, NOW, directive, document, offer
+from tests.integration.life import Life, numbered
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 ENROLLED = TypeAdapter(EnrolmentReply)
@@ -182,3 +190,41 @@ def test_a_profile_that_is_none_is_refused(project: Project) -> None:
     assert project.post(worker, token, many).status_code == 422
     assert project.say("profile", token, worker=worker, profile={}).status_code == 422
     assert project.told(job) == []
+
+
+def test_what_was_chosen_in_a_layout_that_is_refused_is_searched_anew(engine: Engine) -> None:
+    limits = {"max_cost": "1 USD", "workers": "1..2", "batch": [32, 128], "layout": "auto"}
+    with engine.begin() as connection:
+        life = Life(connection, limits=limits)
+        stored = StoredProfile(PROFILE)
+        layout_profiles.record(connection, life.job, "default", "any", stored, NOW)
+        cut, *others = [option.layout for option in life.look().knowledge.space.stacks]
+        life.choose(ClusterConfig(2, 128, stack=str(cut)))
+        refusal = RefuseLayout(cut, life.worker(1), "it could not keep its state")
+        record_action(connection, "local", life.look(), refusal)
+        seen = life.look()
+        assert seen.refused_layouts == {cut: "it could not keep its state"}
+        assert [option.layout for option in seen.knowledge.space.stacks] == others
+        forgotten = plan(seen)
+        assert isinstance(forgotten, SearchAnew)
+        record_action(connection, "local", seen, forgotten)
+        again = life.look()
+        assert again.job.chosen is None
+        probe = plan(again)
+        assert isinstance(probe, PublishDirective)
+        assert probe.directive.layout != str(cut)
+
+
+def test_the_newest_layout_that_bore_an_iteration_is_known(engine: Engine) -> None:
+    with engine.begin() as connection:
+        life = Life(connection)
+        assert directives.newest_trained_layout(connection, life.job) == ""
+        life.train(1, ClusterConfig(2, 128), numbered(0, 10, ClusterConfig(2, 128)))
+        later = directive(2, 128, generation=2, layout="P=2 T=1")
+        directives.publish(connection, life.job, later, NOW)
+        assert directives.newest_trained_layout(connection, life.job) == ""
+        assert not directives.has_trained_in(connection, life.job, Layout(2))
+        row = {"job": life.job, "generation": 2, "first_iteration": 11}
+        connection.execute(insert(measured_generations).values(row))
+        assert directives.newest_trained_layout(connection, life.job) == "P=2 T=1"
+        assert directives.has_trained_in(connection, life.job, Layout(2))
