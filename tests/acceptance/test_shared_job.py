@@ -195,8 +195,13 @@ def test_a_job_finds_its_stages_keeps_them_and_ends_where_none_pay(
         )
         return controller.submit(job)
 
+    def has_begun(job: str) -> bool:
+        shown = controller.job(job)
+        assert not shown.phase.is_final, shown.reason
+        return shown.progress.iteration > 20
+
     first = wide()
-    controller.wait(lambda: controller.job(first).progress.iteration > 20)
+    controller.wait(lambda: has_begun(first))
     (found,) = (event for event in controller.events(first) if event.kind == "layouts")
     layout = Layout.parse(str(found.data["starts"]))
     assert (layout.is_asynchronous, layout.vertical_sync) == (True, True)

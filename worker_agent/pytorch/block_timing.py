@@ -1,6 +1,7 @@
 """What the blocks of a model, a step of its optimizer, and the link inside a machine take.
 
-A pass is timed block by block while nothing trains, so the clock may wait for the device.
+A pass is timed block by block while nothing trains, so the clock may wait for the device. Of all
+times of a computation the shortest counts: other programs only add, and unevenly.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class BlockClock:
         self.known: set[int] = set()
 
     def seconds(self, place: int) -> float:
-        """Return the median seconds of both passes of a place."""
+        """Return the seconds of both passes of a place."""
         passes: tuple[Pass, ...] = ("forward", "backward")
-        return sum(median(self.took[place, each]) for each in passes if self.took[place, each])
+        return sum(min(self.took[place, each]) for each in passes if self.took[place, each])
 
     def run(self, model: nn.Module, call: ModelCall, *, is_first: bool, is_counted: bool) -> None:
         """Compute both passes of a call; bytes are counted in the first run."""
@@ -168,7 +169,7 @@ def measure_optimizer(optimizer: Optimizer) -> tuple[int, float]:
         except TypeError:  # it wants a closure
             return round(size / weights), 0.0
         took.append(now() - began)
-    return round(size / weights), median(took)
+    return round(size / weights), min(took)
 
 
 def measure_link() -> LinkSpeed:
@@ -184,8 +185,8 @@ def measure_link() -> LinkSpeed:
     return link_of(small, large)
 
 
-def time_all_reduce(groups: list[ProcessGroup], size: int, rounds: int) -> float:
-    """Return the median seconds of an all-reduce of so many bytes."""
+def time_all_reduce(groups: list[ProcessGroup], size: int, rounds: int) -> list[float]:
+    """Return the seconds of each of some all-reduces of so many bytes."""
     tensors = [torch.zeros(size // 4) for _ in groups]
     took = []
     for _ in range(rounds):
@@ -194,14 +195,17 @@ def time_all_reduce(groups: list[ProcessGroup], size: int, rounds: int) -> float
         for work in works:
             work.wait()
         took.append(time.perf_counter() - began)
-    return median(took)
+    return took
 
 
-def link_of(small: float, large: float) -> LinkSpeed:
-    """Return the link whose ring of two takes these seconds for a small and a large tensor.
+def link_of(small: Sequence[float], large: Sequence[float]) -> LinkSpeed:
+    """Return the link whose ring of two takes these seconds for small and large tensors.
 
-    >>> link_of(0.2 + SMALL_BYTES / 1e6, 0.2 + LARGE_BYTES / 1e6)
+    The fastest of each tell the rate. Most messages of a training wait for a processor, so the
+    median of the small ones tells the latency.
+
+    >>> link_of([0.2 + SMALL_BYTES / 1e6], [0.2 + LARGE_BYTES / 1e6])
     LinkSpeed(latency_seconds=0.1, bytes_per_second=1000000.0)
     """
-    rate = (LARGE_BYTES - SMALL_BYTES) / max(large - small, 1e-9)
-    return LinkSpeed(max(small - SMALL_BYTES / rate, 0.0) / 2, rate)
+    rate = (LARGE_BYTES - SMALL_BYTES) / max(min(large) - min(small), 1e-9)
+    return LinkSpeed(max(median(small) - SMALL_BYTES / rate, 0.0) / 2, rate)
