@@ -14,11 +14,7 @@ from scavenger.errors import NothingFeasible
 from scavenger.job.planning import objective_within_limits
 from scavenger.job.spec import JobSpec
 from scavenger.planning import replanning
-from scavenger.planning.decision import (
-    decide,
-    decide_with_worker_cap,
-    preview_curve,
-)
+from scavenger.planning.decision import decide, decide_with_worker_cap, preview_curve
 from scavenger.planning.search.strategy import Probe, TrainOn
 from scavenger.planning.state import PlanningState
 from scavenger.report import CurveReport

@@ -205,8 +205,9 @@ class Supervisor:
                 return None
             may_be_layout = worker.searches_layout and page.read().iteration == 0
             if may_be_layout and result.is_failure_of_command:
-                layout, is_other = self._ask_for_layout(result, layout)
-                if is_other:
+                other = self._ask_for_layout(result, layout)
+                if other is not None:
+                    layout = other
                     continue
             if self._restart_is_due(result):
                 if isinstance(result.reason, ChangesLayout):
@@ -215,30 +216,26 @@ class Supervisor:
             if not (may_be_layout and result.is_retryable):
                 return result
             # It died again and again, so another layout is the last thing to try.
-            layout, is_other = self._ask_for_layout(result, layout)
-            if not is_other:
+            other = self._ask_for_layout(result, layout)
+            if other is None:
                 return result
+            layout = other
 
-    def _ask_for_layout(self, result: RunResult, failed: Layout) -> tuple[Layout, bool]:
-        """Ask for another layout, since the command failed before it had trained in this one.
-
-        Returns:
-            The layout to go on in, and whether it is another one.
-        """
+    def _ask_for_layout(self, result: RunResult, failed: Layout) -> Layout | None:
+        """Ask for another layout, since the command failed before it had trained in this one."""
         message = replace(result.to_message(self._settings.worker), failed_layout=failed)
         log.warning("the command failed with %s: %s", failed, message.in_words)
         kill_others(CLEANUP_TIMEOUT)
         while self._may_continue():
             try:
-                other = self._controller.exit(message).layout
-                return (failed, False) if other is None else (other, True)
+                return self._controller.exit(message).layout
             except ControllerRefused as error:
                 log.warning("the controller names no other layout: %s", error)
-                return failed, False
+                return None
             except ControllerUnreachable as error:
                 log.warning("another layout was not asked for and is again: %s", error)
                 self._shutdown_signal.sleep(ENROL_RETRY)
-        return failed, False
+        return None
 
     def _profile(
         self, command: TrainingCommand, enrolled: EnrolmentReply, context: RunContext
