@@ -1,9 +1,10 @@
 """What layouts take: the pause of a change of workers, and iterations beside their forecast.
 
 A multi-layer perceptron trains with one worker of one, two and four processes. Its forecast comes
-from a profile of one process, with links as they usually are, so ranks count more than seconds: a
-computer with two cores has no room for four processes. Then a small model of two stages changes
-between one worker and two. Every figure is printed as it comes.
+from a profile of one process, with links as they usually are. A search uses that forecast beside
+the one of a single process, so this ratio is printed too. A computer with two cores has no room for
+four processes. Then a small model of two stages changes between one worker and two. Every figure is
+printed as it comes.
 """
 
 from __future__ import annotations
@@ -83,9 +84,12 @@ def main() -> int:
         assert foretold is not None
         seconds = iteration_time(layout)
         measured[str(layout)] = foretold.seconds, seconds
+        alone = measured[str(PLAIN)]
         console.print(
             f"{layout!s:20} {seconds * 1e3:6.1f} ms an iteration, foretold"
-            f" {foretold.seconds * 1e3:6.1f} ms ({foretold.seconds / seconds:.2f} of it)"
+            f" {foretold.seconds * 1e3:6.1f} ms ({foretold.seconds / seconds:.2f} of it);"
+            f" beside one process {seconds / alone[1]:.2f} times, foretold"
+            f" {foretold.seconds / alone[0]:.2f}"
         )
     orders = [sorted(measured, key=lambda name: measured[name][side]) for side in (0, 1)]
     console.print(f"from fast to slow, foretold {', '.join(orders[0])}")

@@ -12,19 +12,23 @@ RECONCILER = "/service/reconciler/"
 SELDOM = 20
 
 
-def kills_of(run: Lines) -> list[Kill]:
-    """Return where to kill: at every executed line, first and last, and around every effect.
+def kills_of(run: Lines, killed: set[Line]) -> list[Kill]:
+    """Return where to kill: at the first line after every effect, and at every line for once.
 
     Between two effects nothing happens that outlives a process, so any line in between is as good
     as any other; that each such stretch is hit, and that all its hits leave the same, is checked.
+
+    Args:
+        run: What a controller executed in this story.
+        killed: Lines at which a controller was killed in another story. Those of this one are
+            added.
     """
-    first: dict[Line, int] = {}
+    chosen = {effect + 1 for effect in (0, *run.effects)}
     for at, line in enumerate(run.lines, 1):
-        first.setdefault(line, at)
-    last = {line: at for at, line in enumerate(run.lines, 1)}
-    around = {at + step for at in run.effects for step in (0, 1)}
-    chosen = {*first.values(), *last.values(), *around, 1, len(run.lines)}
-    return [run.kill(at) for at in sorted(chosen) if 1 <= at <= len(run.lines)]
+        if line not in killed:
+            killed.add(line)
+            chosen.add(at)
+    return [run.kill(at) for at in sorted(chosen) if at <= len(run.lines)]
 
 
 def sample_of(kills: list[Kill], run: Lines, most: int, seed: int) -> list[Kill]:
