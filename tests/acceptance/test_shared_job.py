@@ -181,37 +181,47 @@ def test_two_workers_go_back_from_a_layout_in_which_the_script_fails(
     assert controller.finished(job).phase is JobPhase.CANCELLED
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="stages need two cores")
-def test_a_job_finds_its_stages_keeps_them_and_ends_where_none_pay(
-    controller: Controller, tmp_path: Path
-) -> None:
-    def wide(**limits: Any) -> str:
-        job = document(
-            model={"key": "wide", "dataset_size": 64},
-            target={"epochs": 30, "at_batch": 4},
-            limits={"max_cost": "1 USD", "workers": 1, "batch": 4, **limits},
-            strategy={"pipedream": {"stages": "auto", "vertical_sync": True}},
-            run={"command": [sys.executable, "-c", WIDE], "directory": str(tmp_path)},
-        )
-        return controller.submit(job)
+def submit_wide(controller: Controller, directory: Path, **limits: Any) -> str:
+    """Submit a job that is to find its asynchronous pipeline."""
+    job = document(
+        model={"key": "wide", "dataset_size": 64},
+        target={"epochs": 30, "at_batch": 4},
+        limits={"max_cost": "1 USD", "workers": 1, "batch": 4, **limits},
+        strategy={"pipedream": {"stages": "auto", "vertical_sync": True}},
+        run={"command": [sys.executable, "-c", WIDE], "directory": str(directory)},
+    )
+    return controller.submit(job)
 
+
+STAGES_NEED_CORES = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="stages need two cores"
+)
+
+
+@STAGES_NEED_CORES
+@pytest.mark.slow
+def test_a_job_finds_its_stages_and_keeps_them(controller: Controller, tmp_path: Path) -> None:
     def has_begun(job: str) -> bool:
         shown = controller.job(job)
         assert not shown.phase.is_final, shown.reason
         return shown.progress.iteration > 20
 
-    first = wide()
-    controller.wait(lambda: has_begun(first))
-    (found,) = (event for event in controller.events(first) if event.kind == "layouts")
+    job = submit_wide(controller, tmp_path)
+    controller.wait(lambda: has_begun(job))
+    (found,) = (event for event in controller.events(job) if event.kind == "layouts")
     layout = Layout.parse(str(found.data["starts"]))
     assert (layout.is_asynchronous, layout.vertical_sync) == (True, True)
     assert len(controller.trainers()) == layout.processes
     controller.trainers()[-1].kill()
-    controller.wait(lambda: any(event.kind == "restart" for event in controller.events(first)))
-    ended = controller.finished(first)
+    controller.wait(lambda: any(event.kind == "restart" for event in controller.events(job)))
+    ended = controller.finished(job)
     assert ended.phase is JobPhase.SUCCEEDED, ended.reason
     assert ended.progress.metrics["staleness"] == layout.staleness
-    refused = controller.finished(wide(process_gib=0.001))
-    assert refused.phase is JobPhase.FAILED
-    assert refused.progress.iteration == 0
-    assert "in a process, which has 0.001 GiB: write strategy: all_reduce" in refused.reason
+
+
+@STAGES_NEED_CORES
+def test_a_job_ends_where_no_pipeline_fits(controller: Controller, tmp_path: Path) -> None:
+    ended = controller.finished(submit_wide(controller, tmp_path, process_gib=0.001))
+    assert ended.phase is JobPhase.FAILED
+    assert ended.progress.iteration == 0
+    assert "in a process, which has 0.001 GiB: write strategy: all_reduce" in ended.reason

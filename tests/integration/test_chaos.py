@@ -20,8 +20,8 @@ def zygote() -> Iterator[Zygote]:
         yield zygote
 
 
-# Of 5, 17 and 36 the layout is P=2 M=2, T=2 and P=2 S=2; 26 is PipeDream, 12 Sandblaster.
-@pytest.mark.parametrize("seed", [4, 5, 12, 17, 26, 36, 66])
+# Of 5 the layout is P=2 M=2; 26 is PipeDream, 12 Sandblaster. `make chaos` plays the other layouts.
+@pytest.mark.parametrize("seed", [4, 5, 12, 26, 66])
 def test_a_job_under_faults_ends_with_the_weights_of_one_without(
     tmp_path: Path, zygote: Zygote, seed: int
 ) -> None:

@@ -74,6 +74,7 @@ def options_of(strategy: AllReduceStrategy) -> Any:
     return part.options
 
 
+@pytest.mark.slow  # a minute of the compiler
 def test_lost_gradients_are_found_and_the_code_is_compiled_rightly() -> None:
     model, inputs = Pictures(), torch.randn(16, 1, 8, 8)
     strategy = rehearsed(model, inputs)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from tests.contract.examine import examine
 from tests.contract.host import host
 
-FEW = ("--max-examples", "2", "--seed", "1", "--phases", "examples,fuzzing,stateful")
+FEW = ("--max-examples", "1", "--seed", "1", "--phases", "examples,fuzzing,stateful")
 
 
 def test_the_api_does_what_its_description_says(engine: Engine, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ V = TypeVar("V")
 
 SOON = 3.0  # seconds of processor: a busy computer shares caches, too
 TURNS = count()
-ONE_IN = int(os.environ.get("POISON_ONE_IN", "216"))
+ONE_IN = int(os.environ.get("POISON_ONE_IN", "432"))
 # Only a machine that was just launched gets the first, only with an authority there is the second,
 # and only with a bucket the third.
 # A model that was forgotten is there no more.

@@ -50,7 +50,7 @@ def rows_in(path: Path) -> list[MeasuredStep]:
     [
         (["plain.py"], [PYTHON], 1, 57),
         pytest.param(["iterable.py"], [PYTHON], 1, 39, marks=pytest.mark.slow),
-        (["keywords.py"], [PYTHON], 1, 5),
+        pytest.param(["keywords.py"], [PYTHON], 1, 5, marks=pytest.mark.slow),
         pytest.param(["ddp.py"], TORCHRUN, 2, 56, marks=pytest.mark.slow),
         pytest.param(["ddp_amp_accumulate.py"], TORCHRUN, 2, 30, marks=pytest.mark.slow),
         pytest.param(

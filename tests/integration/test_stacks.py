@@ -64,7 +64,7 @@ def test_the_trajectory_over_stacks_and_resizes_is_that_of_one_eager_process(
     assert [check.local_batch for check in found["w1"]] == [12, 8]
 
 
-@pytest.mark.parametrize("victim", ["w0", "w1"])
+@pytest.mark.parametrize("victim", ["w0", pytest.param("w1", marks=pytest.mark.slow)])
 def test_a_worker_that_dies_in_its_rehearsal_is_left_behind(tmp_path: Path, victim: str) -> None:
     other = "w1" if victim == "w0" else "w0"
     with conduct(tmp_path, DIES_IN_REHEARSAL=victim) as conductor:

@@ -99,6 +99,7 @@ def test_a_script_that_trains_nothing_of_keras_is_said_to_be_unmeasured(tmp_path
     assert not (tmp_path / "rows.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_step_that_xla_compiles_is_said_to_be_unmeasured(tmp_path: Path) -> None:
     script = ALONE.replace("KERAS", "keras").replace("@tf.function", "@tf.function(jit_compile=1)")
     ran = play([*RUN, "--out", "rows.jsonl", "--", sys.executable, "-c", script], tmp_path)
