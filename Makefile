@@ -85,7 +85,7 @@ chaos: $(READY) $(if $(filter tensorflow,$(FRAMEWORK)),.venv/tensorflow/ready)  
 interruptions: $(READY)  ## Machines taken back at every moment, with and without notice; CELL=train:notice:leader plays one
 	@$(BIN)/python -m tests.interruptions $(if $(CELL),--cell $(CELL))
 
-crash: $(READY)  ## SIGKILL of the controller after every effect and at every executed line, and 300 pairs; POINT=launch:123 plays one again; CLOUD=aws or google plays a sample with that provider (KILLS, PAIRS, SEED)
+crash: $(READY)  ## SIGKILL of the controller after every effect and at every executed line, and 300 pairs; about an hour; POINT=launch:123 plays one again; CLOUD=aws or google plays a sample with that provider (KILLS, PAIRS, SEED)
 	@$(BIN)/python -m tests.crash $(if $(POINT),--point $(POINT)) $(if $(CLOUD),--cloud $(CLOUD) --kills $(or $(KILLS),40) --pairs $(or $(PAIRS),20)) $(if $(SEED),--seed $(SEED))
 
 replicas: $(READY)  ## Three controllers and 40 jobs: 12 kill -9, and Postgres restarted every 5 to 40 s; PACE=2 takes twice as long

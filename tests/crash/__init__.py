@@ -1,1 +1,1 @@
-"""SIGKILL of the controller at every executed line: nothing may change but time."""
+"""SIGKILL of the controller after every effect and at every line: nothing may change but time."""

@@ -72,12 +72,13 @@ def lines(pool: ProcessPoolExecutor, names: list[str], most: int | None, seed: i
         f"{'story':17}{'lines run':>10}{'distinct':>9}{'effects':>8}{'kills':>7}{'fired':>7}"
         f"{'worlds':>7}{'slowest':>8}{'seconds':>8}{'wrong':>6}"
     )
-    wrong, hit, seconds = 0, 0, time.monotonic()
-    killed: set[Line] = set()
+    wrong, seconds = 0, time.monotonic()
+    due: set[Line] = set()
+    hit: list[Line | None] = []
     for name in names:
         began = time.monotonic()
         plain = pool.submit(troupe.plain_of, name).result()
-        every = kills_of(plain.run, killed)
+        every = kills_of(plain.run, due)
         kills = every if most is None else sample_of(every, plain.run, most, seed)
         parts = [kills[at : at + CHUNK] for at in range(0, len(kills), CHUNK)]
         asked = [pool.submit(troupe.play, name, [(kill,) for kill in part]) for part in parts]
@@ -91,10 +92,11 @@ def lines(pool: ProcessPoolExecutor, names: list[str], most: int | None, seed: i
             f"{time.monotonic() - began:>8.0f}{bad:>6}",
             flush=True,
         )
-        wrong, hit = wrong + bad, hit + len(found)
+        wrong += bad
+        hit += [one.kills[0].line for one in found]
     there = executable()
     print(
-        f"{hit} kills at {len(killed)} distinct lines, {len(killed & there) / len(there):.0%} "
+        f"{len(hit)} kills at {len({*hit})} distinct lines, {len(there & {*hit}) / len(there):.0%} "
         f"of those there are, {time.monotonic() - seconds:.0f} s, {wrong} wrong"
     )
     return not wrong

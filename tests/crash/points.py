@@ -32,15 +32,15 @@ def kills_of(run: Lines, killed: set[Line]) -> list[Kill]:
 
 
 def sample_of(kills: list[Kill], run: Lines, most: int, seed: int) -> list[Kill]:
-    """Return so many of the kills, half of them right after different effects.
+    """Return so many of the kills, at least half of them right after different effects.
 
     What happens around an effect is where a controller may leave something half done.
     """
     random, after = Random(seed), {effect + 1 for effect in run.effects}
     borders = [kill for kill in kills if kill.at in after]
-    others = [kill for kill in kills if kill.at not in after]
-    chosen = random.sample(borders, min(most // 2, len(borders)))
-    chosen += random.sample(others, min(most - len(chosen), len(others)))
+    chosen = set(random.sample(borders, min(most // 2, len(borders))))
+    others = [kill for kill in kills if kill not in chosen]
+    chosen.update(random.sample(others, min(most - len(chosen), len(others))))
     return sorted(chosen, key=lambda kill: kill.at)
 
 

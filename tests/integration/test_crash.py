@@ -1,4 +1,4 @@
-"""The controller is killed after what it does; ``make crash`` kills it at every line."""
+"""The controller is killed after what it does; ``make crash`` kills it at every line, too."""
 
 from __future__ import annotations
 
