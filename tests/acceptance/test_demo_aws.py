@@ -19,7 +19,7 @@ from tests.machines.computer import processes_of
     [
         pytest.param("Starting", id="controller", marks=pytest.mark.slow),
         pytest.param("launches i-00000001", id="launch", marks=pytest.mark.slow),
-        pytest.param("is ready", id="training"),
+        pytest.param("is ready", id="training", marks=pytest.mark.slow),
         pytest.param("launches i-00000002", id="resize", marks=pytest.mark.slow),
     ],
 )

@@ -57,6 +57,7 @@ def watch(controller: Controller, job: JobView) -> int:
     return subprocess.run(command, env=known, capture_output=True).returncode
 
 
+@pytest.mark.slow  # tests/unit/test_divergence.py has the decision
 def test_what_stays_nan_ends_as_diverged(controller: Controller) -> None:
     job = trained(controller, "0.5 if job.iteration < 60 else float('inf')", 40, 10**9)
     worker = f"{job.id}-w1"

@@ -56,6 +56,7 @@ def test_a_token_that_is_revoked_puts_its_pages_out(
     expect(page.get_by_text("Your session has ended")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_while_the_controller_is_away_the_last_data_stay_and_are_marked_as_old(
     visitor: Watched, controller: Controller
 ) -> None:

@@ -159,6 +159,7 @@ def test_a_limit_is_moved_with_the_mouse_and_applied(
     assert after.amount < before.amount
 
 
+@pytest.mark.slow
 def test_the_whole_story_by_keyboard_alone(
     page: Page, controller: Controller, fast_job: str
 ) -> None:

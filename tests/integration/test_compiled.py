@@ -97,6 +97,7 @@ def test_lost_gradients_are_found_and_the_code_is_compiled_rightly() -> None:
         strategy.close()
 
 
+@pytest.mark.slow
 def test_compilers_yield_to_what_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = tmp_path / "niceness"
     shim, compiler = tmp_path / "bin" / "g++", shutil.which("g++")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.telemetry.play import Script, play
 
 FEW = Script(
@@ -16,6 +18,7 @@ FEW = Script(
 )
 
 
+@pytest.mark.slow  # `make telemetry` has more of all
 def test_each_row_is_stored_once_under_kills() -> None:
     outcome = play(FEW, seed=0)
     assert outcome.wrong == []

@@ -16,6 +16,7 @@ WORKERS, STEPS, BATCH = 2, 60, 8
 NEARBY = 30  # the coordinator hears of gradients in another order than the server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_each_push_is_in_one_row_and_the_noise_is_that_of_the_gradients(
     tmp_path: Path, library: str

@@ -91,6 +91,7 @@ def test_weights_are_equal_to_the_last_bit_and_norms_those_of_the_gradients(
         assert row.mean_norm_sq == pytest.approx(mean @ mean, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_script_that_trains_nothing_of_keras_is_said_to_be_unmeasured(tmp_path: Path) -> None:
     script = "import tensorflow as tf; print(int(tf.constant(1) + 1))"
     ran = play([*RUN, "--out", "rows.jsonl", "--", sys.executable, "-c", script], tmp_path)

@@ -43,8 +43,11 @@ from scavenger.errors import ExitCode
 from scavenger.job.validation import parse_job
 from scavenger.schemas.access import SignInCodeView
 from scavenger.schemas.jobs import CodeView, JobPhase
+from service.settings import Settings
 from tests.unit.test_cli_rendering import DOCUMENT, ID, curve_view, event, job_view, problem
 
+# Developers need the first two, the third may hold a password, and the last is OpenTelemetry's.
+BY_ENVIRONMENT = {"boot_delay", "pg_bin", "simulated_job", "database_url", "otlp_endpoint"}
 OTHER = "job_019aa0b4c8e5f3d2a72"
 
 
@@ -243,6 +246,9 @@ def test_the_help_of_serve_is_that_of_its_program():
     assert max(map(len, shown.splitlines())) <= 60
     assert "(default: 8321)" in " ".join(shown.split())
     assert not re.search(r"null|\(default: \)|factory|False", shown)
+    named = set(re.findall(r"^  --([a-z-]+)", shown, re.MULTILINE))
+    options = {name.replace("_", "-") for name in Settings.model_fields}
+    assert options - named == {name.replace("_", "-") for name in BY_ENVIRONMENT}
 
 
 @pytest.mark.parametrize(
