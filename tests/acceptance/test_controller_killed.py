@@ -1,4 +1,4 @@
-"""kill -9 of the controller in the middle of the search: training never notices."""
+"""The controller ends in order, or by kill -9 in the middle of a search, which no job notices."""
 
 from __future__ import annotations
 
@@ -42,3 +42,12 @@ def test_training_goes_on_and_the_job_ends_right(open_directory: Path) -> None:
         assert all(resize.iterations_lost in (0, None) for resize in curve.resizes)
         launched = [e.data["vm"] for e in controller.events(job) if e.kind == "vm_launched"]
         assert len(launched) == len(set(launched))
+
+
+def test_the_database_ends_with_its_controller(open_directory: Path) -> None:
+    with Controller(open_directory / "stopped" / "home") as controller:
+        controller.stop()
+        assert controller.process is not None
+        assert controller.process.returncode == 0
+        assert not (controller.home / "postgres" / "data" / "postmaster.pid").exists()
+        controller.start()

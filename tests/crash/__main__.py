@@ -73,12 +73,12 @@ def lines(pool: ProcessPoolExecutor, names: list[str], most: int | None, seed: i
         f"{'worlds':>7}{'slowest':>8}{'seconds':>8}{'wrong':>6}"
     )
     wrong, seconds = 0, time.monotonic()
-    due: set[Line] = set()
+    killed: set[Line] = set()
     hit: list[Line | None] = []
     for name in names:
         began = time.monotonic()
         plain = pool.submit(troupe.plain_of, name).result()
-        every = kills_of(plain.run, due)
+        every = kills_of(plain.run, killed)
         kills = every if most is None else sample_of(every, plain.run, most, seed)
         parts = [kills[at : at + CHUNK] for at in range(0, len(kills), CHUNK)]
         asked = [pool.submit(troupe.play, name, [(kill,) for kill in part]) for part in parts]
@@ -93,6 +93,7 @@ def lines(pool: ProcessPoolExecutor, names: list[str], most: int | None, seed: i
             flush=True,
         )
         wrong += bad
+        killed |= {*plain.run.lines}
         hit += [one.kills[0].line for one in found]
     there = executable()
     print(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
+from collections.abc import Collection
 from random import Random
 
 from tests.crash.crashline import Kill, Line, Lines
@@ -12,22 +13,21 @@ RECONCILER = "/service/reconciler/"
 SELDOM = 20
 
 
-def kills_of(run: Lines, killed: set[Line]) -> list[Kill]:
-    """Return where to kill: at the first line after every effect, and at every line for once.
+def kills_of(run: Lines, killed: Collection[Line]) -> list[Kill]:
+    """Return where to kill: after every effect, and at the first run of each line not killed yet.
 
     Between two effects nothing happens that outlives a process, so any line in between is as good
     as any other; that each such stretch is hit, and that all its hits leave the same, is checked.
 
     Args:
         run: What a controller executed in this story.
-        killed: Lines at which a controller was killed in another story. Those of this one are
-            added.
+        killed: Lines at which controllers of other stories were killed.
     """
-    chosen = {effect + 1 for effect in (0, *run.effects)}
+    first: dict[Line, int] = {}
     for at, line in enumerate(run.lines, 1):
-        if line not in killed:
-            killed.add(line)
-            chosen.add(at)
+        first.setdefault(line, at)
+    chosen = {effect + 1 for effect in (0, *run.effects)}
+    chosen.update(at for line, at in first.items() if line not in killed)
     return [run.kill(at) for at in sorted(chosen) if at <= len(run.lines)]
 
 
