@@ -23,7 +23,7 @@ from scavenger.schemas.jobs import JobView
 from tests.controller_double import LONG
 
 T = TypeVar("T")
-LOOK_INTERVAL = 0.2
+LOOK_INTERVAL = 0.4  # each look costs the controller a request
 # Each request has a connection of its own, since controllers are killed; without this it would read
 # all certificates of the computer first, which takes longer than the answer.
 CERTIFICATES = httpx.create_ssl_context()

@@ -1,8 +1,9 @@
 """A training script whose iterations take as long as a law says, however busy the computer is.
 
-Sleeping costs no processor, so the curve of the job is smooth and the same on every computer. A
-sleep is long beside the exchange of two workers, so that two of them are the faster configuration
-on a busy computer too. The gradients are real.
+Sleeping costs no processor, so the curve of the job is smooth and the same on every computer. An
+iteration sleeps for its samples, which workers share, and for itself, which they do not: two
+workers are the faster configuration and one is the cheaper one, on a busy computer too. The
+gradients are real.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import worker_agent
 
 SAMPLES, FEATURES = 4096, 16
-SECONDS_PER_SAMPLE = 0.002
+SECONDS_PER_SAMPLE = 0.001
+SECONDS_PER_ITERATION = 0.02
 
 
 def main() -> None:
@@ -36,7 +38,7 @@ def main() -> None:
             optimizer.zero_grad()
             loss = (model(x) - y).square().mean()
             loss.backward()
-            time.sleep(SECONDS_PER_SAMPLE * len(x))
+            time.sleep(SECONDS_PER_ITERATION + SECONDS_PER_SAMPLE * len(x))
             optimizer.step()
             job.log(loss=loss if job.iteration < nan_from else float("nan"))
 

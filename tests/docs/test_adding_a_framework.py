@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tests.docs.test_docs import DOCS, ROOT
+from tests.docs.test_docs import DOCS, PYTEST, ROOT
 
 BLOCK = re.compile(r"```python title=(\S+)\n(.*?)```", re.DOTALL)
 
@@ -24,7 +23,7 @@ def test_a_framework_is_added_by_following_the_page(tmp_path: Path) -> None:
     for name, parts in files.items():
         (tmp_path / name).write_text("\n\n".join(parts))
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_tiny.py"],
+        [*PYTEST, "test_tiny.py"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
         capture_output=True,

@@ -6,12 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.docs.test_docs import PYTEST, ROOT
+
 BLOCK = re.compile(r"```python(?: title=(?P<path>[\w/.]+))?\n(?P<code>.*?)```", re.S)
 PAGES = {
     "adding-a-search.md": ("scavenger/planning/search/registry.py", "UniversalSearch()"),
@@ -38,10 +38,14 @@ def test_a_reader_who_follows_the_page_adds_one(page: str, tmp_path: Path) -> No
     for path, code in files.items():
         # The test stands alone: a folder tests would hide the one with the conformance classes.
         (tmp_path / (test.name if path.startswith("tests/") else path)).write_text(code)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [*PYTEST, test.name],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert "passed" in done.stdout

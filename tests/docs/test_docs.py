@@ -26,6 +26,11 @@ from tests.controller import Controller, supervisor_of
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("*/*.md")])
+# How a reader's tests run: with as few examples as ours.
+PYTEST = [
+    *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"),
+    *("-p", "tests.conftest", "--hypothesis-profile", "repeatable"),
+]
 EPOCHS_OF_TEST = 15  # of the job in the quickstart
 PACKAGES = ("scavenger", "service", "worker_agent")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

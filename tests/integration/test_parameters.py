@@ -74,7 +74,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
 
 @given(name=TEXT, value=TEXT)
 @settings(
-    max_examples=20,
+    max_examples=5,  # of each route
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_a_parameter_that_a_route_does_not_have_is_refused_by_its_name(

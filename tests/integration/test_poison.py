@@ -307,14 +307,14 @@ def test_no_body_is_poison(victim: Victim) -> None:
     assert sent > 400
 
 
-@pytest.mark.parametrize("media", ["application/yaml", "application/json"])
-def test_no_document_is_poison(victim: Victim, media: str) -> None:
+@pytest.mark.parametrize(
+    ("media", "taker"), [("application/yaml", "submit"), ("application/json", "create_plan")]
+)
+def test_no_document_is_poison(victim: Victim, media: str, taker: str) -> None:
     headers = {"Content-Type": media.encode()}
-    takes = [target for target in victim.targets() if target.name in ("submit", "create_plan")]
-    assert len(takes) == 2
-    for target in takes:
-        for name, text in poison.YAML.items():
-            assert victim.swallow(name, target, headers=headers, content=text.encode()).is_error
+    (target,) = [target for target in victim.targets() if target.name == taker]
+    for name, text in poison.YAML.items():
+        assert victim.swallow(name, target, headers=headers, content=text.encode()).is_error
 
 
 def test_nothing_that_was_swallowed_makes_it_ill(victim: Victim) -> None:

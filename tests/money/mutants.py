@@ -296,7 +296,9 @@ def database() -> Iterator[Engine]:
         directory = Path(name)
         directory.chmod(0o755)
         with EmbeddedPostgres(directory / "postgres") as server:
-            engine = create_engine(server.url(), poolclass=NullPool)
+            # A crash of the database is another test; its disk would take most of the time here.
+            hasty = {"options": "-c synchronous_commit=off"}
+            engine = create_engine(server.url(), poolclass=NullPool, connect_args=hasty)
             migrate(engine)
             yield engine
 

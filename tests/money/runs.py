@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as seeded
 from hypothesis.stateful import run_state_machine_as_test
-from sqlalchemy import Engine, create_engine, inspect
+from sqlalchemy import Engine, inspect
 
 from service.db import prices
 from tests.builders import NOW, spec
@@ -53,14 +53,12 @@ def play(
     Raises:
         AssertionError: Something that must stay true did not; its steps are printed.
     """
-    # A crash of the database is another test; its disk would take most of the time here.
-    hasty = create_engine(engine.url, connect_args={"options": "-c synchronous_commit=off"})
-    stage = Stage(hasty)
+    stage = Stage(engine)
     if emulator is not None:
         prepare_price_watch(engine, emulator)
 
     def begin() -> Purse:
-        return Purse(hasty, stage, counts, emulator)
+        return Purse(engine, stage, counts, emulator)
 
     how = settings(
         max_examples=runs,
@@ -71,12 +69,9 @@ def play(
         phases=[Phase.generate],  # making a failure smaller takes longer than reading it
         suppress_health_check=list(HealthCheck),
     )
-    try:
-        if emulator is None:
-            race(begin())
-        run_state_machine_as_test(begin if seed is None else seeded(seed)(begin), settings=how)
-    finally:
-        hasty.dispose()
+    if emulator is None:
+        race(begin())
+    run_state_machine_as_test(begin if seed is None else seeded(seed)(begin), settings=how)
 
 
 def prepare_price_watch(engine: Engine, emulator: Emulator) -> None:
