@@ -81,22 +81,41 @@ def worker_spec(job: StoredJob, role: Role, storage: CheckpointStorage) -> Worke
 
 
 def with_layout(
-    connection: Connection, machine_type: str, job: StoredJob, worker: WorkerSpec, now: datetime
+    connection: Connection,
+    machine_type: str,
+    job: StoredJob,
+    worker: str,
+    runs: WorkerSpec,
+    now: datetime,
 ) -> WorkerSpec:
     """Let a machine start in the layout that its job is in, or profile the model for one."""
-    if not job.spec.profiles_model or worker.role != "worker":
-        return worker
+    if not job.spec.profiles_model or runs.role != "worker":
+        return runs
     known = layout_profiles.of_jobs(connection, [job.id]).get(job.id)
     if known is None:
         signature = signature_of(job.spec, machine_type, job.framework)
-        known = layout_profiles.newest(connection, job.project, signature)
+        known = layout_profiles.newest(connection, job.project, signature, job.spec.run)
         if known is None:
-            return replace(worker, profile=True)
+            return replace(runs, profile=True)
+        take_over_refusals(connection, job.id, worker, known, now)
         record_profile(connection, job, signature, known, now, EARLIER)
     reply = layout_to_start_in(connection, job, known)
     if reply.refusal:  # which it is told once it asks
-        return replace(worker, profile=True)
-    return replace(worker, layout=reply.layout)
+        return replace(runs, profile=True)
+    return replace(runs, layout=reply.layout)
+
+
+def take_over_refusals(
+    connection: Connection, job: str, worker: str, known: StoredProfile, now: datetime
+) -> None:
+    """Let a job do without the layouts that an earlier one could not train in."""
+    for check in known.refusals:
+        if measurements.record_stack_check(connection, job, worker, check, now):
+            failed = Stack.parse(check.stack).layout
+            why = f"the job does without {failed}, in which an earlier job that ran the same could "
+            facts = {"stack": str(failed), "worker": worker}
+            said = f"{why}not train: {check.refusal}"
+            record_event(connection, job, now, "stack_refused", said, facts)
 
 
 def store_profile(

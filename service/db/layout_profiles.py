@@ -1,7 +1,8 @@
 """Profiles of models: what a machine measured once, and the layouts of a job follow from.
 
 A job takes over the profile of the newest job of its project that trains the same, as it takes
-over the model of its laws.
+over the model of its laws. If both run the same code, it leaves out the layouts that the other one
+could not train in.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert
 
+from scavenger.job.run import RunSpec
 from scavenger.measurement.layout_profile import LAYOUT_PROFILE, LayoutProfile
+from scavenger.stack import StackCheck
+from service.db import directives, jobs, measurements
 from service.db.schema import layout_profiles
 
 
@@ -24,10 +28,13 @@ class StoredProfile:
     Attributes:
         profile: The profile; None where the model could not be profiled.
         failure: Why it could not be; empty where it was.
+        refusals: Layouts that the job which was profiled did without, where another takes over
+            the profile.
     """
 
     profile: LayoutProfile | None
     failure: str = ""
+    refusals: tuple[StackCheck, ...] = ()
 
 
 def record(
@@ -67,11 +74,20 @@ def of_jobs(connection: Connection, wanted: Collection[str]) -> Mapping[str, Sto
     }
 
 
-def newest(connection: Connection, project: str, signature: str) -> StoredProfile | None:
-    """Return the newest profile of a project's jobs that train the same; None without any."""
+def newest(
+    connection: Connection, project: str, signature: str, run: RunSpec
+) -> StoredProfile | None:
+    """Return the newest profile of a project's jobs that train the same; None without any.
+
+    Args:
+        connection: The database.
+        project: The project.
+        signature: What the jobs train.
+        run: What the job runs that takes over the profile.
+    """
     table = layout_profiles
     query = (
-        select(table.c.profile)
+        select(table.c.job, table.c.profile)
         .where(
             table.c.project == project,
             table.c.signature == signature,
@@ -80,5 +96,23 @@ def newest(connection: Connection, project: str, signature: str) -> StoredProfil
         .order_by(table.c.at.desc())
         .limit(1)
     )
-    found = connection.execute(query).scalar()
-    return None if found is None else StoredProfile(LAYOUT_PROFILE.validate_python(found))
+    found = connection.execute(query).first()
+    if found is None:
+        return None
+    profile = LAYOUT_PROFILE.validate_python(found.profile)
+    return StoredProfile(profile, refusals=_lasting_refusals(connection, found.job, run))
+
+
+def _lasting_refusals(connection: Connection, job: str, run: RunSpec) -> tuple[StackCheck, ...]:
+    """Return the layouts in which the same run would fail again.
+
+    Other code may have been mended, and what is not in the controller's store may have changed. A
+    job that trained in no layout at all failed for another reason.
+    """
+    if run.code is None or not directives.newest_trained_layout(connection, job):
+        return ()
+    earlier = jobs.find(connection, job)
+    if earlier is None or earlier.spec.run != run:
+        return ()
+    checks = measurements.stack_checks_of_jobs(connection, [job])[job]
+    return tuple(check for check in checks if check.refusal)

@@ -38,6 +38,7 @@ from service.state.orders import Standing, fold_orders
 
 MAX_NOISE_REPORTS = 300
 MAX_MODELS = 200
+NO_PROFILE = StoredProfile(None)
 
 
 def load_job_state(
@@ -242,7 +243,8 @@ def load_knowledge(
     for job in wanted:
         if job.spec.limits.layout_search is None or job.id in laid_out:
             continue
-        newest = layout_profiles.newest(connection, job.project, signatures[job.id])
+        signature, run = signatures[job.id], job.spec.run
+        newest = layout_profiles.newest(connection, job.project, signature, run)
         if newest is None:  # nothing can be chosen before its layouts are known
             own_models[job.id] = None
         else:
@@ -264,8 +266,8 @@ def load_knowledge(
             machine_type=machine_type,
             framework=job.framework,
             metric_history=history.get(job.id, ()),
-            stack_checks=checks.get(job.id, ()),
-            profile=laid_out[job.id].profile if job.id in laid_out else None,
+            stack_checks=(*checks.get(job.id, ()), *laid_out.get(job.id, NO_PROFILE).refusals),
+            profile=laid_out.get(job.id, NO_PROFILE).profile,
         )
         for job in wanted
     }

@@ -63,7 +63,7 @@ def load_knowledge_for(
     signature = signature_of(spec, machine_type)
     others = stored_models.recent(connection, project, MAX_MODELS)
     searched = spec.limits.layout_search is not None
-    known = layout_profiles.newest(connection, project, signature) if searched else None
+    known = layout_profiles.newest(connection, project, signature, spec.run) if searched else None
     own = stored_models.known(connection, project, {signature}).get(signature)
     return planning_state(
         spec,
@@ -72,6 +72,7 @@ def load_knowledge_for(
         other_models=tuple(model for model in others if model.signature != signature),
         lender=find_lender(signature, others),
         machine_type=machine_type,
+        stack_checks=() if known is None else known.refusals,
         profile=None if known is None else known.profile,
         probe_overhead=replace(ProbeOverhead(), pause=change_seconds, boot=change_seconds),
     )

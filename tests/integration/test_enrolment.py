@@ -46,6 +46,7 @@ from service.auth.tokens import WORKER_AUDIENCE, WORKER_TOKEN_LIFETIME, Controll
 from service.clouds.storage import CheckpointStorage
 from service.db import directives, jobs, measurements, vms
 from service.db.schema import measured_generations
+from service.state.loader import load_job_states
 from tests.builders import HERE, directive, document, offer
 from tests.contract.host import CODE, CODE_SHA256, ROUTES
 from tests.controller_double import BOOTSTRAP, TOKEN, ControllerDouble, until
@@ -272,6 +273,52 @@ def test_a_layout_in_which_a_command_fails_before_it_trains_is_left_out(fleet: F
     assert len(fleet.told("stack_refused")) == 1
 
 
+def stacks_planned(fleet: Fleet) -> list[str]:
+    """Return the stacks that the newest job may use, as far as its first tick knows."""
+    with fleet.engine.connect() as connection:
+        job = jobs.find(connection, fleet.job)
+        assert job is not None
+        kind = HERE.default.traits.machine_type
+        (state,) = load_job_states(connection, kind, [job], datetime.now(UTC))
+    return [option.name for option in state.knowledge.space.stacks]
+
+
+def train_in(fleet: Fleet, layout: Layout) -> None:
+    """Let the newest job have trained an iteration in a layout."""
+    told = directive(1, 32, layout=str(layout))
+    with fleet.engine.begin() as connection:
+        directives.publish(connection, fleet.job, told, datetime.now(UTC))
+        row = {"job": fleet.job, "generation": 1, "first_iteration": 1}
+        connection.execute(insert(measured_generations).values(row))
+
+
+@pytest.mark.parametrize(
+    ("run", "later", "trains", "is_known"),
+    [
+        (RUN, RUN, True, True),
+        (RUN, {**RUN, "env": {}}, True, False),  # it may fail no more
+        ({"command": ["python"]}, {"command": ["python"]}, True, False),  # nor may other code
+        (RUN, RUN, False, False),  # no layout was to blame
+    ],
+    ids=["the same", "another environment", "code of the machine", "it never trains"],
+)
+def test_a_run_that_failed_in_a_layout_does_not_try_it_again_in_the_next_jobs(
+    fleet: Fleet, run: dict[str, Any], later: dict[str, Any], trains: bool, is_known: bool
+) -> None:
+    limits = {"workers": 1, "batch": 32, "layout": {"pipeline": [1, 2]}}
+    fleet.submit(limits=limits, run=run)
+    cut = reply_to(fleet, HALVES).layout
+    assert after_failure(fleet, cut) == PLAIN
+    for _ in range(2):
+        if trains:
+            train_in(fleet, PLAIN)
+        fleet.submit(limits=limits, run=later)
+        assert (str(cut) in stacks_planned(fleet)) != is_known
+        assert enrolled(fleet).worker.layout == (PLAIN if is_known else cut)
+        said = f"the job does without {cut}, in which an earlier job that ran the same could not "
+        assert fleet.told("stack_refused") == [f"{said}train: no"] * is_known
+
+
 def test_a_job_whose_script_fails_in_one_process_goes_on_in_several(fleet: Fleet) -> None:
     fleet.submit(limits={"workers": 1, "batch": [32], "layout": {"pipeline": [1, 2]}})
     cut = reply_to(fleet, HALVES).layout
@@ -287,12 +334,7 @@ def test_a_command_that_fails_in_a_layout_others_have_trained_in_has_failed(flee
     fleet.submit(limits={"workers": 1, "batch": 32, "layout": {"pipeline": [1, 2]}})
     reply_to(fleet, HALVES)
     cut = Layout(2, micro_batches=2, cuts=("layers.1",))
-    with fleet.engine.begin() as connection:
-        directives.publish(
-            connection, fleet.job, directive(1, 32, layout=str(cut)), datetime.now(UTC)
-        )
-        row = {"job": fleet.job, "generation": 1, "first_iteration": 1}
-        connection.execute(insert(measured_generations).values(row))
+    train_in(fleet, cut)
     assert after_failure(fleet, cut) is None
     assert fleet.told("stack_refused") == []
 

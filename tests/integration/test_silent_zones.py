@@ -168,7 +168,9 @@ def test_nothing_of_a_zone_that_is_silent_for_ten_minutes_is_replaced_or_gone(
     assert all(vm.state == "launched" for vm in rented.rows("job_1") if vm.refusal is None)
 
 
-@pytest.mark.parametrize("cloud", [pytest.param("aws", marks=pytest.mark.slow), "google"])
+# The fake cloud refuses all zones in test_offers.py, as often.
+@pytest.mark.slow
+@pytest.mark.parametrize("cloud", ["aws", "google"])
 def test_a_job_that_all_zones_refuse_says_so_once_and_no_launch_counts(
     rented: Rented, cloud: str
 ) -> None:

@@ -93,7 +93,8 @@ def enrol(
         directive = newest_directive(connection, job.id)
         role = vms.role_of(connection, machine.worker)
         worker = worker_spec(job, role, app_state.storage)
-        worker = with_layout(connection, app_state.machine_type, job, worker, now)
+        kind = app_state.machine_type
+        worker = with_layout(connection, kind, job, machine.worker, worker, now)
     # Raised after the transaction: the event about the refusal must be kept.
     if not is_first:
         raise ApiProblem("forbidden", f"{machine.worker} has its token already")
