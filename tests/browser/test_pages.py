@@ -19,7 +19,7 @@ from service.db import clock, curves, jobs, log_lines
 from service.postgres.server import EmbeddedPostgres
 from tests.browser.chromium import Watched, watched
 from tests.browser.gallery import JOB, OTHER, PAGES, Gallery, copy_jobs, gallery, settle
-from tests.browser.visit import expected_place, marks, shown_chart, tab_to
+from tests.browser.visit import click_mark, expected_place, marks, shown_chart, tab_to
 
 GRAVE = ("serious", "critical")
 # All that differs between light and dark.
@@ -46,6 +46,14 @@ def filled(postgres: EmbeddedPostgres, admin: Connection) -> Iterator[Engine]:
 def place(filled: Engine) -> Iterator[Gallery]:
     with gallery(filled) as place:
         yield place
+
+
+@pytest.fixture(scope="module")
+def many(filled: Engine, place: Gallery) -> Engine:
+    """The same, with a thousand jobs more."""
+    with filled.begin() as connection:
+        copy_jobs(connection, MANY)
+    return filled
 
 
 @pytest.fixture
@@ -179,7 +187,7 @@ def test_roles_are_told_by_shape_without_colour(visitor: Watched, place: Gallery
     place.enter(page)
     page.goto(PAGES["curve"])
     chart = shown_chart(page)
-    chart.locator("[data-front]").first.click()
+    click_mark(chart.locator("[data-front]").first)
     expect(chart.locator("[data-role=selected]")).to_be_visible()
     outlines = chart.evaluate("""
       (svg) => [...svg.querySelectorAll("path[data-role][transform]")].map((mark) => [
@@ -342,11 +350,10 @@ def test_a_view_is_saved_and_selected_jobs_are_cancelled_by_keyboard(
         assert faults == []
 
 
+@pytest.mark.usefixtures("many")
 def test_a_thousand_jobs_are_listed_page_by_page_and_found_by_name(
-    filled: Engine, browser: Browser, place: Gallery
+    browser: Browser, place: Gallery
 ) -> None:
-    with filled.begin() as connection:
-        copy_jobs(connection, MANY)
     with watched(browser, place.url) as visitor:
         page = visitor.page()
         place.enter(page)
@@ -368,9 +375,9 @@ def test_a_thousand_jobs_are_listed_page_by_page_and_found_by_name(
 
 
 def test_a_project_is_chosen_kept_and_in_the_address(
-    filled: Engine, browser: Browser, place: Gallery
+    many: Engine, browser: Browser, place: Gallery
 ) -> None:
-    with filled.begin() as connection:
+    with many.begin() as connection:
         connection.execute(MOVE_JOBS)
     guest = {"name": "guest", "role": "viewer", "project": "vision"}
     assert place.ask("POST", "/v1/tokens", json=guest).is_success

@@ -13,7 +13,7 @@ from scavenger.cluster import ClusterConfig
 from scavenger.schemas.jobs import JobView
 from tests.browser.chromium import watched
 from tests.browser.conftest import paced
-from tests.browser.visit import config_id, open_curve, shown_chart, sign_in, tab_to
+from tests.browser.visit import click_mark, config_id, open_curve, shown_chart, sign_in, tab_to
 from tests.controller import Controller
 
 JOB = "story"
@@ -89,7 +89,7 @@ def test_a_cheaper_point_is_taken_with_the_mouse(
     expect(page.locator("[data-summary]")).to_contain_text("on the front")
     mark = cheapest_mark(page)
     cheap = cheaper_config(controller, fast_job, mark.get_attribute("data-config"))
-    mark.click()
+    click_mark(mark)
     selection = page.get_by_role("region", name="Selection")
     expect(selection.get_by_role("heading", name=str(cheap))).to_be_visible()
     selection.get_by_role("button", name="Apply now").click()
@@ -216,7 +216,7 @@ def test_of_two_people_who_order_at_once_one_is_shown_what_the_other_decided(
         for each in (page, theirs):
             each.on("response", lambda answer: note_refusal(answer, refused))
             open_curve(each, JOB)
-            cheapest_mark(each).click()
+            click_mark(cheapest_mark(each))
             each.get_by_role("button", name="Apply now").click()
             expect(each.get_by_role("alertdialog")).to_be_visible()
         selected = page.locator("[data-selected]").get_attribute("data-selected")

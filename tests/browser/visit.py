@@ -79,6 +79,14 @@ def expected_place(chart: Locator, time: float, cost: float) -> tuple[float, flo
     return left + width * share_of_time, top + height * (1 - share_of_cost)
 
 
+def click_mark(mark: Locator) -> None:
+    """Click an option of the front on its sign, beside which its error bars may reach far."""
+    mark.scroll_into_view_if_needed()
+    box = mark.locator("circle").first.bounding_box()
+    assert box is not None
+    mark.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+
 def tab_to(page: Page, target: Locator) -> None:
     """Press Tab until an element has the focus, as a person without a mouse does."""
     for _ in range(MOST_TABS):
