@@ -157,7 +157,8 @@ def is_affordable(state: JobState, config: ClusterConfig) -> bool:
 def forecast_objection(state: JobState, config: ClusterConfig) -> OrderObjection | None:
     """Return by how much a configuration would pass the cap; None where it should not.
 
-    Where every configuration is expected to pass it, none is refused: the cap ends the job.
+    Where every configuration is expected to pass it, none is refused: the cap ends the job. Nor is
+    one whose stack was not measured: nothing tells what it costs.
     """
     left = state.what_is_left
     if left.money is None or left.epochs is None or left.is_over:
@@ -167,7 +168,7 @@ def forecast_objection(state: JobState, config: ClusterConfig) -> OrderObjection
         return None
     costs = {point.config: point.cost for point in preview.curve.points}
     within = [each for each, cost in costs.items() if cost <= left.money]
-    if config in within or not within:
+    if config not in costs or config in within or not within:
         return None
     wanted = GridPoint(workers=config.workers, global_batch=config.global_batch, stack=config.stack)
     near = nearest(wanted, within)

@@ -23,14 +23,15 @@ from service.api.routes.orders import MAX_ORDERS
 from service.app import build_app
 from service.auth.tokens import ControllerKeys
 from service.clouds.storage import CheckpointStorage
-from service.db import jobs, vms
-from tests.builders import HERE, document, offer
+from service.db import jobs, measurements, vms
+from tests.builders import HERE, document, offer, probe
 from tests.contract.host import JOB, host
 from tests.fakecloud.object_server import ObjectShelf
 from tests.integration.keeper import open_keeper
 
 KEYS = ControllerKeys(home_token="scv_token", secret="s" * 48)
 PINNED = {"to": {"workers": 2, "global_batch": 64}}
+FUSED = {"workers": 2, "global_batch": 64, "stack": "fused"}
 GRID = {"max_cost": "1 USD", "workers": [1, 2, 4], "batch": [32, 64, 128]}
 
 
@@ -113,6 +114,18 @@ def test_an_order_without_a_stack_keeps_the_one_that_the_job_has(client: TestCli
     refused = order(client, job, "probe", {**point, "stack": "bf16+fused"})
     said = "the job cannot use the stack bf16+fused, but fused, eager, bf16: the nearest is K=2"
     assert said in refused.json()["detail"]
+
+
+def test_a_stack_that_was_not_measured_is_taken_though_nothing_tells_what_it_costs(
+    client: TestClient, engine: Engine
+) -> None:
+    job = submitted(client, stacks=["eager", "fused"], target={"epochs": 10, "at_batch": 32})
+    with engine.begin() as connection:
+        for config in ((1, 32), (4, 128)):
+            measurements.record_probe(connection, job, probe(*config))
+    for action, point in (("resize", {"to": FUSED}), ("probe", FUSED)):
+        taken = order(client, job, action, point)
+        assert taken.status_code == 202, taken.text
 
 
 def test_a_job_takes_a_thousand_orders_and_a_pause(client: TestClient, engine: Engine) -> None:
