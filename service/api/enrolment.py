@@ -257,8 +257,13 @@ def describe_layouts(
     if found is None:
         why = f"the model was not profiled, so it is shared by no processes: {known.failure}"
         return why, {"layouts": []}
-    named = [str(option.layout) for option in found.options]
-    return found.conclusion, {"layouts": named, "starts": str(reply.layout) if named else None}
+    refused = refused_layouts(known.refusals)
+    named = [str(option.layout) for option in found.options if option.layout not in refused]
+    why = found.conclusion
+    if refused and not reply.refusal:
+        why = f"the job starts with {reply.layout}, without the layouts that failed"
+    starts = str(reply.layout) if found.options else None
+    return why, {"layouts": named, "starts": starts}
 
 
 def rehearsal_of(job: StoredJob, role: Role) -> dict[str, Any]:

@@ -317,6 +317,8 @@ def test_a_run_that_failed_in_a_layout_does_not_try_it_again_in_the_next_jobs(
         assert enrolled(fleet).worker.layout == (PLAIN if is_known else cut)
         said = f"the job does without {cut}, in which an earlier job that ran the same could not "
         assert fleet.told("stack_refused") == [f"{said}train: no"] * is_known
+        (layouts,) = fleet.told("layouts")
+        assert layouts.endswith("with P=1 T=1, without the layouts that failed") == is_known
 
 
 def test_a_job_whose_script_fails_in_one_process_goes_on_in_several(fleet: Fleet) -> None:
