@@ -127,7 +127,7 @@ class Processes:
         self, connection: Connection, job: StoredJob, vm: Vm, mine: Process, now: datetime
     ) -> Process:
         """Ask for the layout to start in, and profile the model first if so told."""
-        told = with_layout(connection, MACHINE_TYPE, job, TRAINS, now)
+        told = with_layout(connection, MACHINE_TYPE, job, vm.id, TRAINS, now)
         if not told.profile:
             return replace(mine, layout=told.layout, begins=now)
         if mine.begins is None:
