@@ -32,7 +32,6 @@ settings.register_profile("unhurried", unhurried)
 settings.register_profile("repeatable", unhurried, derandomize=True, max_examples=10)
 settings.load_profile("unhurried")
 
-
 COMPILED: LRUCache[Any, Any] = LRUCache(2000)  # statements of all tests of a process
 
 

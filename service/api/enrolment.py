@@ -108,13 +108,13 @@ def with_layout(
 def take_over_refusals(
     connection: Connection, job: str, worker: str, known: StoredProfile, now: datetime
 ) -> None:
-    """Let a job do without the layouts that an earlier one could not train in."""
+    """Let a job do without the layouts that an earlier one did without."""
     for check in known.refusals:
         if measurements.record_stack_check(connection, job, worker, check, now):
             failed = Stack.parse(check.stack).layout
-            why = f"the job does without {failed}, in which an earlier job that ran the same could "
+            why = f"an earlier job that ran the same did: {check.refusal}"
             facts = {"stack": str(failed), "worker": worker}
-            said = f"{why}not train: {check.refusal}"
+            said = f"the job does without {failed}, as {why}"
             record_event(connection, job, now, "stack_refused", said, facts)
 
 
@@ -261,7 +261,7 @@ def describe_layouts(
     named = [str(option.layout) for option in found.options if option.layout not in refused]
     why = found.conclusion
     if refused and not reply.refusal:
-        why = f"the job starts with {reply.layout}, without the layouts that failed"
+        why = f"the job starts with {reply.layout}, without those that it left out"
     starts = str(reply.layout) if found.options else None
     return why, {"layouts": named, "starts": starts}
 

@@ -2,7 +2,7 @@
 
 A job takes over the profile of the newest job of its project that trains the same, as it takes
 over the model of its laws. If both run the same code, it leaves out the layouts that the other one
-could not train in.
+left out.
 """
 
 from __future__ import annotations

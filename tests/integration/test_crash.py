@@ -37,6 +37,13 @@ def test_a_controller_that_dies_after_anything_it_did_changes_nothing_but_time(
     assert sum(story.fired for _, story in found) == len(found) >= FEWEST
 
 
+def test_a_story_is_played_to_its_end_by_the_api_of_today(
+    troupes: tuple[ProcessPoolExecutor, ...],
+) -> None:
+    """Machines enrol, profile, train and fail in it: it tells when a player falls behind."""
+    assert len(troupes[0].submit(troupe.plain_of, "layouts-refused").result().run.lines)
+
+
 @pytest.mark.slow
 def test_the_same_kill_leaves_the_same_world(troupes: tuple[ProcessPoolExecutor, ...]) -> None:
     name = STORIES[0][0]

@@ -315,10 +315,12 @@ def test_a_run_that_failed_in_a_layout_does_not_try_it_again_in_the_next_jobs(
         fleet.submit(limits=limits, run=later)
         assert (str(cut) in stacks_planned(fleet)) != is_known
         assert enrolled(fleet).worker.layout == (PLAIN if is_known else cut)
-        said = f"the job does without {cut}, in which an earlier job that ran the same could not "
-        assert fleet.told("stack_refused") == [f"{said}train: no"] * is_known
+        said = f"the job does without {cut}, as an earlier job that ran the same did: no"
+        assert fleet.told("stack_refused") == [said] * is_known
         (layouts,) = fleet.told("layouts")
-        assert layouts.endswith("with P=1 T=1, without the layouts that failed") == is_known
+        assert layouts.endswith("with P=1 T=1, without those that it left out") == is_known
+    fleet.submit(limits={**limits, "layout": {"pipeline": 2}}, run=later)
+    assert enrolled(fleet).worker.layout == Layout(2)  # who names it gets it
 
 
 def test_a_job_whose_script_fails_in_one_process_goes_on_in_several(fleet: Fleet) -> None:

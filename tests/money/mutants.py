@@ -22,7 +22,6 @@ from typing import Any
 from unittest.mock import patch
 
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.pool import NullPool
 
 from scavenger.protocol import VmLease
 from service import ledger
@@ -298,9 +297,12 @@ def database() -> Iterator[Engine]:
         with EmbeddedPostgres(directory / "postgres") as server:
             # A crash of the database is another test; its disk would take most of the time here.
             hasty = {"options": "-c synchronous_commit=off"}
-            engine = create_engine(server.url(), poolclass=NullPool, connect_args=hasty)
+            engine = create_engine(server.url(), connect_args=hasty)
             migrate(engine)
-            yield engine
+            try:
+                yield engine
+            finally:
+                engine.dispose()
 
 
 if __name__ == "__main__":
